@@ -57,10 +57,10 @@ fetch() {
     python3 -c 'import sys,urllib.request as r
 with r.urlopen(sys.argv[1],timeout=60) as a,open(sys.argv[2],"wb") as f:
   while b:=a.read(1<<20):f.write(b)' "$1" $file.new && break
-    [ $wait != - ] || { say "the agent cannot be had from $1"; exit 1; }
+    [ $wait != - ] || { say "the first boot failed: the agent cannot be had from $1"; exit 1; }
     sleep $wait
   done
-  digest $file.new "$2" || { say "the agent from $1 has not the SHA-256 $2"; exit 1; }
+  digest $file.new "$2" || { say "the first boot failed: the agent from $1 has not the SHA-256 $2"; exit 1; }
   chmod 755 $file.new
   mv $file.new $file
 }

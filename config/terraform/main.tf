@@ -25,6 +25,30 @@ resource "aws_dynamodb_table" "table" {
   }
 }
 
+# Events and what is over; nothing waits for it, and no list reads it.
+resource "aws_dynamodb_table" "history" {
+  name                        = "${var.table_name}-history"
+  billing_mode                = "PAY_PER_REQUEST"
+  deletion_protection_enabled = true
+  hash_key                    = "pk"
+  range_key                   = "sk"
+  attribute {
+    name = "pk"
+    type = "S"
+  }
+  attribute {
+    name = "sk"
+    type = "S"
+  }
+  ttl {
+    attribute_name = "expiresAt"
+    enabled        = true
+  }
+  point_in_time_recovery {
+    enabled = true
+  }
+}
+
 resource "aws_sqs_queue" "dead" {
   for_each                  = toset(concat(var.classes, ["interruptions"]))
   name                      = "${var.table_name}-${each.key}-dead"

@@ -47,7 +47,7 @@ pub(crate) struct InitArgs {
     #[arg(long, short, value_name = "FILE")]
     file: Option<PathBuf>,
     #[command(flatten)]
-    stack: StackArgs,
+    pub(super) stack: StackArgs,
 }
 
 /// Makes or mends the launch templates of these classes where machines are EC2's, and says of each what was done.
@@ -79,7 +79,11 @@ pub(crate) fn check(args: &InitArgs, table: &TableName) -> CliResult<InitInput> 
 pub(crate) async fn run(context: &mut CliContext, input: &InitInput, store: &DynamoStore) -> CliResult {
     let dry = input.dry_run;
     let before = store.check_table().await.map_err(|error| context.failed(&error))?;
-    let mut done = vec![table(context, store, &before, dry).await?];
+    let mut done = vec![table(context, store, context.table.as_str(), &before, dry).await?];
+    if let (Some(history), Some(name)) = (store.history(), context.table.history()) {
+        let before = history.check_table().await.map_err(|error| context.failed(&error))?;
+        done.push(table(context, &history, name.as_str(), &before, dry).await?);
+    }
     let there = before != TableState::Missing || !dry;
     let pools = classes(context, input, there).await?;
     let queues = match connect::queues(&context.environment).await {
@@ -101,6 +105,7 @@ pub(crate) async fn run(context: &mut CliContext, input: &InitInput, store: &Dyn
 async fn table(
     context: &CliContext,
     store: &DynamoStore,
+    name: &str,
     before: &TableState,
     dry: bool,
 ) -> CliResult<SetupStep> {
@@ -118,9 +123,9 @@ async fn table(
             }
             State::Mended(differences.clone())
         }
-        TableState::Present(differences) => return Err(another_shape(context, differences)),
+        TableState::Present(differences) => return Err(another_shape(name, differences)),
     };
-    Ok(SetupStep::new("table", context.table.as_str(), state))
+    Ok(SetupStep::new("table", name, state))
 }
 
 /// Creates the table, or finds that somebody else did so at this moment.
@@ -132,11 +137,11 @@ async fn create(context: &CliContext, store: &DynamoStore) -> CliResult {
     }
 }
 
-fn another_shape(context: &CliContext, differences: &[Difference]) -> CliFailure {
+fn another_shape(table: &str, differences: &[Difference]) -> CliFailure {
     let all: Vec<String> = differences.iter().map(ToString::to_string).collect();
     CliFailure::error(
         "table",
-        context.table.as_str(),
+        table,
         format!("exists with another shape; nothing was changed: {}", all.join("; ")),
         "use another --table, or mend what is said",
     )

@@ -9,6 +9,7 @@ use std::process::Command;
 use clap::Args;
 use serde_json::Value;
 
+use super::environment::Environment;
 use super::failure::{CliFailure, CliResult};
 use crate::model::{FieldError, TableName};
 
@@ -26,6 +27,9 @@ pub(crate) struct StackArgs {
     /// `terraform output -json`
     #[arg(long, value_name = "FILE", requires = "file")]
     stack_outputs: Option<PathBuf>,
+    /// The options by which `aws` is told of the yard that was chosen.
+    #[arg(skip)]
+    aws: Vec<String>,
 }
 
 /// What a stack tells of itself, as far as pools need it.
@@ -33,13 +37,20 @@ pub(crate) struct StackArgs {
 pub(crate) struct Outputs(BTreeMap<String, Value>);
 
 impl StackArgs {
+    /// Where `aws` is to ask: at the yard that was chosen. Without these options it has the shell's own surroundings.
+    pub(crate) fn of_yard(&mut self, environment: &Environment) {
+        let region = environment.get("AWS_REGION").map(|region| ["--region", region]);
+        let profile = environment.profile.as_deref().map(|profile| ["--profile", profile]);
+        self.aws = region.into_iter().chain(profile).flatten().map(str::to_owned).collect();
+    }
+
     /// The outputs of the stack that was named; none where none was.
     ///
     /// # Errors
     /// They cannot be read, or are of another table.
     pub(crate) fn outputs(&self, table: &TableName) -> CliResult<Outputs> {
         let (field, named, text) = match (&self.stack, &self.stack_outputs) {
-            (Some(name), _) => ("--stack", name.clone(), ask(name).map_err(CliFailure::usage)?),
+            (Some(name), _) => ("--stack", name.clone(), ask(name, &self.aws).map_err(CliFailure::usage)?),
             (None, Some(file)) => {
                 let named = file.display().to_string();
                 (
@@ -73,10 +84,10 @@ impl StackArgs {
     }
 }
 
-fn ask(name: &str) -> Result<String, FieldError> {
+fn ask(name: &str, aws: &[String]) -> Result<String, FieldError> {
     let refused = |message: String, fix| FieldError::new("--stack", name, message, fix);
     let asked = ["cloudformation", "describe-stacks", "--output", "json", "--stack-name", name];
-    let answer = Command::new("aws").args(asked).output().map_err(|error| {
+    let answer = Command::new("aws").args(asked).args(aws).output().map_err(|error| {
         let fix = "install the AWS command line, or give its answer by --stack-outputs";
         refused(format!("the program aws cannot be run: {error}"), fix)
     })?;
@@ -188,7 +199,7 @@ mod tests {
     fn named(text: &str, table: &str) -> CliResult<Outputs> {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), text).unwrap();
-        let args = StackArgs { stack: None, stack_outputs: Some(file.path().to_owned()) };
+        let args = StackArgs { stack: None, stack_outputs: Some(file.path().to_owned()), aws: Vec::new() };
         args.outputs(&TableName::parse(table).unwrap())
     }
 
@@ -206,6 +217,18 @@ mod tests {
             outputs.complete(&mut bare);
             assert_eq!(bare["launch"]["subnetIds"], json!(["subnet-01", "subnet-02"]));
         }
+    }
+
+    #[test]
+    fn aws_is_asked_at_the_yard_that_was_chosen() {
+        let mut environment = Environment::of(&[("AWS_REGION", "eu-north-1"), ("AWS_PROFILE", "shell")]);
+        let mut args = StackArgs::default();
+        args.of_yard(&environment);
+        assert_eq!(args.aws, ["--region", "eu-north-1"]);
+        environment.profile = Some("work".into());
+        environment.forget("AWS_REGION");
+        args.of_yard(&environment);
+        assert_eq!(args.aws, ["--profile", "work"]);
     }
 
     #[test]

@@ -35,6 +35,8 @@ const CALLS: &[(&str, &[&str], &[Who])] = &[
     ),
     ("describe_launch_templates", &["ec2:DescribeLaunchTemplates"], &[Operator, Init]),
     ("describe_security_groups", &["ec2:DescribeSecurityGroups"], &[Operator, Init]),
+    // With the credential of the person who asks for costs at spot prices.
+    ("describe_spot_price_history", &["ec2:DescribeSpotPriceHistory"], &[]),
     ("describe_stream", &["dynamodb:DescribeStream"], &[Operator]),
     ("describe_subnets", &["ec2:DescribeSubnets"], &[Operator, Init]),
     ("describe_table", &["dynamodb:DescribeTable"], &[Operator, Init]),

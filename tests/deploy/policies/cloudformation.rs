@@ -93,7 +93,7 @@ fn its_classes_are_those_of_the_example() {
 /// What the page for operators says: the capabilities that names and loops need, and no parameter that there is not.
 #[test]
 fn the_documented_command_gives_what_the_template_needs() {
-    let page = std::fs::read_to_string(config().join("../docs/operations.md")).unwrap();
+    let page = std::fs::read_to_string(config().join("../docs/how-to/install.md")).unwrap();
     let commands: Vec<&str> = page
         .split("aws cloudformation deploy")
         .skip(1)
@@ -352,18 +352,26 @@ fn githubs_provider_is_made_or_named_and_the_owners_id_belongs_to_it() {
 }
 
 #[test]
-fn its_table_is_the_contracts() {
-    let table = properties("Table");
+fn its_tables_are_the_contracts() {
+    its_table_is_the_contracts("Table");
+    its_table_is_the_contracts("History");
+    let stream = &properties("Table")["StreamSpecification"]["StreamViewType"];
+    assert_eq!(stream, "NEW_AND_OLD_IMAGES");
+    assert!(properties("History").get("StreamSpecification").is_none());
+    assert_eq!(properties("History")["TableName"], "yard-history");
+}
+
+fn its_table_is_the_contracts(table_named: &str) {
+    let table = properties(table_named);
     let key = |name: &str, role: &str| json!({"AttributeName": name, "KeyType": role});
     assert_eq!(table["KeySchema"], json!([key("pk", "HASH"), key("sk", "RANGE")]));
     for attribute in table["AttributeDefinitions"].as_array().unwrap() {
         assert_eq!(attribute["AttributeType"], "S");
     }
     assert_eq!(table["BillingMode"], "PAY_PER_REQUEST");
-    assert_eq!(table["StreamSpecification"]["StreamViewType"], "NEW_AND_OLD_IMAGES");
     assert_eq!(table["TimeToLiveSpecification"], json!({"AttributeName": "expiresAt", "Enabled": true}));
     assert_eq!(table["PointInTimeRecoverySpecification"]["PointInTimeRecoveryEnabled"], true);
-    assert_eq!(template()["Resources"]["Table"]["DeletionPolicy"], "Retain");
+    assert_eq!(template()["Resources"][table_named]["DeletionPolicy"], "Retain");
 }
 
 #[test]

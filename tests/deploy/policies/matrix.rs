@@ -28,6 +28,7 @@ impl Row {
 }
 
 pub(crate) const TABLE: &str = "arn:aws:dynamodb:eu-west-1:123456789012:table/yard";
+const HISTORY: &str = "arn:aws:dynamodb:eu-west-1:123456789012:table/yard-history";
 const OTHER_TABLE: &str = "arn:aws:dynamodb:eu-west-1:123456789012:table/payroll";
 const INDEX: &str = "arn:aws:dynamodb:eu-west-1:123456789012:table/yard/index/any";
 const STREAM: &str = "arn:aws:dynamodb:eu-west-1:123456789012:table/yard/stream/2026-01-05T12:00:00.000";
@@ -205,6 +206,10 @@ fn operators_records(all: &mut Add<'_>) {
     all(Operator, OTHER_TABLE, &[], false, &READS_AND_WRITES);
     all(Operator, TABLE, &[], false, &SHAPES);
     all(Operator, TABLE, &[], false, &["dynamodb:DeleteTable", "dynamodb:PutItem", "dynamodb:PartiQLUpdate"]);
+    all(Operator, HISTORY, &[], true, &["dynamodb:Query", "dynamodb:BatchWriteItem"]);
+    let never = ["dynamodb:Scan", "dynamodb:UpdateItem", "dynamodb:DeleteItem", "dynamodb:PutItem"];
+    all(Operator, HISTORY, &[], false, &never);
+    all(Operator, HISTORY, &[], false, &["dynamodb:DeleteTable", "dynamodb:UpdateTimeToLive"]);
     all(Operator, STREAM, &[], true, &FOLLOWS);
     all(Operator, OTHER_STREAM, &[], false, &FOLLOWS);
     all(Operator, STREAM, &[], false, &["dynamodb:PutResourcePolicy"]);
@@ -420,6 +425,8 @@ fn workflows(all: &mut Add<'_>) {
     all(Workflow, TABLE, &[wish("desired")], false, &writes);
     all(Workflow, OTHER_TABLE, &[REQUEST, wish("desired")], false, &writes);
     all(Workflow, OTHER_TABLE, &[REQUEST], false, &reads);
+    all(Workflow, HISTORY, &[REQUEST], false, &reads);
+    all(Workflow, HISTORY, &[REQUEST], false, &["dynamodb:UpdateItem", "dynamodb:BatchWriteItem"]);
     all(Workflow, INDEX, &[REQUEST], false, &["dynamodb:Query"]);
     let never = ["dynamodb:PutItem", "dynamodb:DeleteItem", "dynamodb:BatchWriteItem", "dynamodb:Scan"];
     all(Workflow, TABLE, &[REQUEST], false, &never);
@@ -448,6 +455,9 @@ fn machines(all: &mut Add<'_>) {
         // `ForAllValues` is true of nothing.
         all(machine, TABLE, &[], false, &["dynamodb:GetItem", "dynamodb:UpdateItem"]);
         all(machine, OTHER_TABLE, &[MINE], false, &["dynamodb:GetItem", "dynamodb:UpdateItem"]);
+        let history =
+            ["dynamodb:GetItem", "dynamodb:Query", "dynamodb:UpdateItem", "dynamodb:BatchWriteItem"];
+        all(machine, HISTORY, &[MINE], false, &history);
         let never = [
             "dynamodb:PutItem",
             "dynamodb:DeleteItem",
@@ -500,6 +510,10 @@ fn machines(all: &mut Add<'_>) {
 fn inits(all: &mut Add<'_>) {
     all(Init, TABLE, &[], true, &SHAPES);
     all(Init, TABLE, &[], true, &["dynamodb:DescribeTable", "dynamodb:DescribeTimeToLive", "dynamodb:Scan"]);
+    all(Init, HISTORY, &[], true, &SHAPES);
+    all(Init, HISTORY, &[], true, &["dynamodb:DescribeTable", "dynamodb:DescribeTimeToLive"]);
+    let never = ["dynamodb:Query", "dynamodb:Scan", "dynamodb:BatchWriteItem", "dynamodb:DeleteTable"];
+    all(Init, HISTORY, &[], false, &never);
     all(Init, OTHER_TABLE, &[], false, &SHAPES);
     let reads = ["dynamodb:DescribeTable", "dynamodb:DescribeTimeToLive", "dynamodb:Scan"];
     all(Init, OTHER_TABLE, &[], false, &reads);

@@ -314,6 +314,10 @@ fn the_modules_table_queues_and_rules_are_the_templates() {
         (table("billing_mode"), table("deletion_protection_enabled")),
         (json!("PAY_PER_REQUEST"), json!(true))
     );
+    let history = |attribute| module.attribute("aws_dynamodb_table", "history", attribute);
+    assert_eq!((history("hash_key"), history("range_key")), (json!("pk"), json!("sk")));
+    assert_eq!(history("name"), "yard-history");
+    assert_eq!(history("billing_mode"), "PAY_PER_REQUEST");
     for rule in ["SpotInterruptions", "StateChanges", "ScheduledChanges"] {
         let pattern = module.names["local"]["rules"][rule].clone();
         assert_eq!(pattern, stack.properties(rule).expect("it is made")["EventPattern"], "{rule}");

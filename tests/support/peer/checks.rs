@@ -61,6 +61,22 @@ pub(super) fn volumes(data: &Params) -> Result<(), Refused> {
     Ok(())
 }
 
+/// The image and the instance profile that a template names must be there.
+pub(super) fn names(rules: &Rules, data: &Params) -> Result<(), Refused> {
+    if let Some(image) = data.text("ImageId").filter(|image| rules.no_images.contains(*image)) {
+        let why = format!("The image id '[{image}]' does not exist");
+        return Err(Refused::new("InvalidAMIID.NotFound", why));
+    }
+    let profile = data.text("IamInstanceProfile.Name").filter(|name| rules.no_profiles.contains(*name));
+    if let Some(profile) = profile {
+        let why = format!(
+            "Value ({profile}) for parameter iamInstanceProfile.name is invalid. Invalid IAM Instance Profile name"
+        );
+        return Err(Refused::new("InvalidParameterValue", why));
+    }
+    Ok(())
+}
+
 /// What the account's service control policies forbid of a launch.
 pub(super) fn demands(rules: &Rules, data: &Params, asked: &Params) -> Result<(), Refused> {
     let denied = |kind: &str| {

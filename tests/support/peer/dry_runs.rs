@@ -2,6 +2,7 @@
 //! quotas nor capacity are looked at, as at EC2 (API reference, "RunInstances").
 
 use super::answer::{Refused, Xml};
+use super::checks;
 use super::fleets::forbidden;
 use super::params::Params;
 use super::types::{GROUPS, zone};
@@ -43,18 +44,7 @@ pub(super) fn machine(world: &World, asked: &Params) -> Result<Vec<Xml>, Refused
         let why = format!("The security group '{group}' does not exist");
         return Err(Refused::new("InvalidGroup.NotFound", why));
     }
-    if let Some(image) = data.text("ImageId").filter(|image| world.rules.no_images.contains(*image)) {
-        let why = format!("The image id '[{image}]' does not exist");
-        return Err(Refused::new("InvalidAMIID.NotFound", why));
-    }
-    if let Some(profile) =
-        data.text("IamInstanceProfile.Name").filter(|name| world.rules.no_profiles.contains(*name))
-    {
-        let why = format!(
-            "Value ({profile}) for parameter iamInstanceProfile.name is invalid. Invalid IAM Instance Profile name"
-        );
-        return Err(Refused::new("InvalidParameterValue", why));
-    }
+    checks::names(&world.rules, data)?;
     for kind in ["instance", "volume"] {
         if asked.tags_for(kind).is_empty() {
             return Err(unauthorized("RunInstances", kind));

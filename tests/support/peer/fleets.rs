@@ -71,6 +71,19 @@ fn made(world: &mut World, asked: &Params) -> Result<Vec<Xml>, Refused> {
         errors.extend(pools.iter().map(|pool| error("InvalidParameterCombination", why, &usage, Some(pool))));
         pools.clear();
     }
+    let class = asked
+        .tags_for("instance")
+        .get("runyard:class")
+        .or(data.tags_for("instance").get("runyard:class"))
+        .cloned();
+    if let Some((code, why)) = class.and_then(|class| world.rules.no_launch.get(&class).copied()) {
+        errors.extend(pools.iter().map(|pool| error(code, why, &usage, Some(pool))));
+        pools.clear();
+    }
+    if let Err(refused) = checks::names(&world.rules, &data) {
+        errors.extend(pools.iter().map(|pool| error(&refused.code, &refused.message, &usage, Some(pool))));
+        pools.clear();
+    }
     if let Some(kind) = forbidden(world, &usage) {
         let why = format!(
             "You are not authorized to perform this operation. User: arn:aws:sts::{OWNER}:assumed-role/operator/1 is \

@@ -29,6 +29,8 @@ pub struct Rules {
     pub lost: VecDeque<&'static str>,
     /// Calls to come that are refused, by action.
     pub refused: VecDeque<(&'static str, Refused)>,
+    /// What launches of a class come to instead of machines, by its name: EC2 says so inside an answer that succeeds.
+    pub no_launch: BTreeMap<String, (&'static str, &'static str)>,
     /// Kinds of resources whose launch the caller's policies do not allow. EC2 says so inside an answer that succeeds.
     pub forbidden: BTreeSet<&'static str>,
     /// Which image each parameter of Systems Manager names.

@@ -29,7 +29,7 @@ fn redrive(attributes: &std::collections::BTreeMap<String, String>) -> (String, 
 /// Everything is made, each with what the contract says of it, and made once.
 async fn makes_everything_once(site: &Site) {
     let made = site.init(&["-o", "json"], 0).states();
-    assert_eq!(made.len(), 1 + QUEUES.len() + 2, "{made:?}");
+    assert_eq!(made.len(), 2 + QUEUES.len() + 2, "{made:?}");
     assert!(made.values().all(|state| state == "created"), "{made:?}");
 
     let table = site.dynamodb().describe_table().table_name(&site.table).send().await.unwrap().table.unwrap();
@@ -83,6 +83,7 @@ async fn a_dry_run_tells_every_field_and_writes_nothing() {
     let said = site.init(&["--dry-run"], 0).stdout;
     for line in [
         "table yard: would be created",
+        "table yard-history: would be created",
         "queue yard-small: would be created",
         "  RedrivePolicy: to yard-small-dead after 1000 receives",
         "queue yard-interruptions: would be created",
@@ -196,7 +197,16 @@ fn without_a_configuration_there_are_table_doorbell_and_pool_queues_alone() {
     let pools = site.file("pools.yaml", "- {resourceClass: small, max: 3}\n");
     let made = site.runs(&["init", "-f", &pools, "-o", "json"], 0).states();
     let names: Vec<&str> = made.keys().map(String::as_str).collect();
-    assert_eq!(names, ["queue yard-doorbell", "queue yard-small", "queue yard-small-dead", "table yard"]);
+    assert_eq!(
+        names,
+        [
+            "queue yard-doorbell",
+            "queue yard-small",
+            "queue yard-small-dead",
+            "table yard",
+            "table yard-history"
+        ]
+    );
     assert!(site.peer.as_ref().expect("a peer").world().calls.is_empty());
 }
 
