@@ -22,7 +22,9 @@ pub fn a_minute_each() -> Policy {
             image: Duration::from_secs(3600),
         },
         requests_per_repository: 2000,
+        prices: Default::default(),
         sharing: Default::default(),
+        following: Default::default(),
         github: false,
         inventory: false,
     }

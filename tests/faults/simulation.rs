@@ -7,16 +7,19 @@ mod chance;
 mod fault_rates;
 mod injection;
 mod laws;
+mod ledger;
 mod life;
 mod machines;
 mod operators;
 mod plans;
 mod services;
+mod shares;
 mod sim_host;
 mod table;
 mod trace;
 mod unreadable;
 mod users;
+mod versions;
 mod world;
 
 use std::collections::BTreeMap;
@@ -27,6 +30,9 @@ use std::time::Duration;
 use bugs::Bug;
 use fault_rates::Fault;
 use life::{Report, live, live_under};
+
+/// Runs of workflows in the test of those.
+const RUNS: u64 = 1000;
 
 /// Seeds of every run of the tests.
 const SEEDS: u64 = 200;
@@ -138,6 +144,44 @@ fn records_that_cannot_be_read_for_a_while_cost_no_machine() {
     }
 }
 
+/// Whatever runs do (jobs fail and are run again, runs are cancelled, machines are lost, runner versions appear and
+/// break): every queued job with a label of ours gets a machine or a reason.
+#[test]
+#[ignore = "takes two minutes: on demand, see docs/reliability.md"]
+fn each_of_a_thousand_runs_gets_its_machines_or_a_reason() {
+    let faults = [
+        Fault::JobsRunAgain,
+        Fault::ReleasedEarly,
+        Fault::RunEndsUnreleased,
+        Fault::MachineDies,
+        Fault::SpotNotice,
+        Fault::RunnerDies,
+        Fault::BootFails,
+        Fault::LaunchRefused,
+        Fault::VersionsAppear,
+    ];
+    let (next, told) = (AtomicU64::new(1), Mutex::new((0, 0, BTreeMap::<String, u64>::new())));
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while told.lock().unwrap().0 < RUNS {
+                    let report = live_under(next.fetch_add(1, Ordering::SeqCst), false, None, Some(&faults));
+                    assert!(report.failure.is_none(), "{}", report.failure.unwrap_or_default());
+                    let mut told = told.lock().unwrap();
+                    told.0 += report.outcomes.values().sum::<u64>() - report.derived;
+                    told.1 += report.derived;
+                    report.outcomes.into_iter().for_each(|(what, n)| *told.2.entry(what).or_default() += n);
+                }
+            });
+        }
+    });
+    let (runs, derived, outcomes) = told.into_inner().unwrap();
+    println!("{runs} runs, {derived} requests for re-runs of failed jobs: {outcomes:?}");
+    assert!(runs >= RUNS && derived > 0, "{runs} {derived}");
+    assert!(outcomes.keys().all(|what| !what.starts_with("no reason")), "{outcomes:?}");
+    assert!(outcomes["served"] * 5 > runs, "machines are had nevertheless: {outcomes:?}");
+}
+
 /// Most seeds until a defect must be seen.
 const PATIENCE: u64 = 200;
 
@@ -190,13 +234,15 @@ fn table(reports: &[Report]) {
     let simulated: Duration = reports.iter().map(|report| report.simulated).sum();
     let sum = |of: fn(&Report) -> u64| reports.iter().map(of).sum::<u64>();
     println!(
-        "{} seeds, traces {:016x}, {calls} port calls, {:.1} simulated hours, {} requests ready, {} claims, {} of them of pooled machines",
+        "{} seeds, traces {:016x}, {calls} port calls, {:.1} simulated hours, {} requests ready, {} claims, {} of them of pooled machines, {} compared by share, nobody passed over more than {} times",
         reports.len(),
         reports.iter().fold(0, |all, report| all ^ report.hash),
         simulated.as_secs_f64() / 3600.0,
         sum(|r| r.ready),
         sum(|r| r.claims),
-        sum(|r| r.reused)
+        sum(|r| r.reused),
+        sum(|r| r.compared),
+        reports.iter().map(|report| report.passed_over).max().unwrap_or(0)
     );
     for (fault, times) in fired(reports) {
         println!("{:<20} {:<8} {times}", format!("{fault:?}"), fault.code());

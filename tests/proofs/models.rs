@@ -4,6 +4,7 @@
 //! checker's own `eventually` is unsound on cycles and is not used). The number of states is pinned, so that a model
 //! that quietly visits less is noticed. Mutants of the protocol must be refuted, each by a shortest counter-example.
 
+mod ahead;
 mod claim;
 mod effects;
 mod launch;

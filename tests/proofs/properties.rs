@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use proptest::test_runner::Config;
-use runyard_core::decide::{Change, Effect, Plan, Planned};
+use runyard_core::decide::{AtGitHub, Change, Effect, Plan, Planned};
 use runyard_core::model::{Instance, Place, RecordId, Slot, TRANSITIONS};
 use runyard_core::yard::Unit;
 
@@ -37,7 +37,8 @@ fn steps(action: &Planned) -> Vec<(Place, &Instance)> {
     action.effect.changes().into_iter().filter_map(moved).collect()
 }
 
-/// Every planned change of state is a row of the table; what changes no state changes a deadline only.
+/// Every planned change of state is a row of the table; what changes no state changes a deadline only, or the runner
+/// that was registered ahead.
 fn legal_moves(plans: &BTreeMap<Unit, Plan>) {
     for action in plans.values().flat_map(|plan| &plan.actions) {
         for (from, after) in steps(action) {
@@ -45,13 +46,21 @@ fn legal_moves(plans: &BTreeMap<Unit, Plan>) {
             let known = TRANSITIONS.iter().any(|row| row.from == from && row.to == to);
             assert!(known || from == to, "{from:?} -> {to:?}: {}", action.describe());
         }
-        if let Effect::Instance(step, _) = &action.effect
+        if let Effect::Instance(step, github) = &action.effect
             && step.before.place() == step.after.place()
         {
             let (mut before, after) = (step.before.clone(), &step.after);
             (before.threshold, before.version, before.updated_at) =
                 (after.threshold, after.version, after.updated_at);
             before.public_key.clone_from(&after.public_key);
+            // A runner that was registered ahead is confirmed or given up; the package of a claim stays.
+            if matches!(github, AtGitHub::Confirm { .. } | AtGitHub::Forget { .. }) {
+                before.ahead.clone_from(&after.ahead);
+                before.registration.clone_from(&after.registration);
+                if after.pooled_at().is_some() {
+                    before.runner.clone_from(&after.runner);
+                }
+            }
             assert_eq!(&before, after, "only the deadline moves");
         }
     }

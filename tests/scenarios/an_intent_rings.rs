@@ -21,11 +21,11 @@ const fn millis(millis: u64) -> Duration {
 }
 
 /// A table that is as far away as DynamoDB.
-struct LikeAws {
-    inner: Arc<dyn Store>,
-    looks: watch::Receiver<()>,
+pub(crate) struct LikeAws {
+    pub(crate) inner: Arc<dyn Store>,
+    pub(crate) looks: watch::Receiver<()>,
     /// How long after a write the stream shows it.
-    lag: Duration,
+    pub(crate) lag: Duration,
 }
 
 #[async_trait]
@@ -95,7 +95,7 @@ impl Watch for Stream {
 }
 
 #[derive(Default)]
-struct LikeSqs(Notify);
+pub(crate) struct LikeSqs(Notify);
 
 #[async_trait]
 impl Doorbell for LikeSqs {

@@ -1,6 +1,7 @@
 use std::time::Duration;
 
-use runyard::model::State;
+use runyard::explain::{evidence, probable, related};
+use runyard::model::{Condition, ConditionType, Event, Pool, Reading, RecordId, State, read};
 use runyard::ports::GitHubError;
 
 use runyard_tests::agents::Habit;
@@ -46,4 +47,64 @@ async fn while_github_is_away_machines_that_wait_for_it_are_not_ended() {
     world.github.outage(None);
     world.agents.one(&waiting, Habit::Good);
     world.until_phase(&key, "Ready", 120).await;
+}
+
+/// The condition `Stuck` of a pool.
+async fn stuck(world: &World, pool: &RecordId) -> Option<Condition> {
+    let pool: Pool = world.get(pool).await.expect("the class is there");
+    pool.status.conditions.into_iter().find(|one| one.condition_type == ConditionType::Stuck)
+}
+
+/// All events of this reason.
+fn events(world: &World, reason: &str) -> Vec<Event> {
+    let all = world.store.records();
+    let event = |item| match read::<Event>(item) {
+        Reading::Record(event) => Some(event),
+        Reading::Newer { .. } | Reading::Unreadable(_) => None,
+    };
+    let all =
+        all.iter().filter(|item| RecordId::of(item).is_some_and(|key| key.is_event())).filter_map(event);
+    all.filter(|event| event.reason == reason).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_credential_that_github_refuses_is_told_until_it_is_accepted_again() {
+    let call = "POST /repos/acme/web/actions/runners/registration-token";
+    let cases = [
+        (GitHubError::Denied(format!("{call}: Bad credentials (401)")), "github-credential"),
+        (
+            GitHubError::Denied(format!("{call}: Resource not accessible by integration (403)")),
+            "github-permission",
+        ),
+        (GitHubError::NotFound(format!("{call}: Not Found (404)")), "github-scope"),
+    ];
+    for (refused, cause) in cases {
+        let world = World::with_github();
+        world.pool(linux(1, 5)).await;
+        world.start();
+        world.until("one is warm", Duration::from_secs(60), async || world.pooled().len() == 1).await;
+        world.github.outage(Some(refused.clone()));
+        let waiting = world.pooled()[0].facts.instance_id.clone();
+        world.agents.one(&waiting, Habit::NeverRegisters);
+        let key = world.provision("1", "linux", 1, serde_json::json!({"timeoutSeconds": 3600})).await;
+        let pool = Pool::key_of(&"linux".parse().unwrap());
+        world
+            .until("it is told", Duration::from_secs(30), async || stuck(&world, &pool).await.is_some())
+            .await;
+        let told = stuck(&world, &pool).await.unwrap().message;
+        assert!(told.contains(&refused.to_string()) && told.contains("3 times or more"), "{told}");
+        let before = world.get::<Pool>(&pool).await.unwrap().version;
+        world.sleep(60).await;
+        assert!(world.get::<Pool>(&pool).await.unwrap().version <= before + 2, "it is not written each time");
+        let happened = events(&world, "GitHubRefuses");
+        assert_eq!(happened.len(), 1, "{happened:?}");
+        let items = world.store.records();
+        let said = evidence(&items, &related(&items, &key), &happened);
+        let causes = probable(said.iter().map(|one| one.words.as_str()));
+        assert_eq!(causes.first().map(|one| one.cause.name), Some(cause), "{said:?}");
+        world.github.outage(None);
+        world.agents.one(&waiting, Habit::Good);
+        world.until_phase(&key, "Ready", 120).await;
+        world.until("no more", Duration::from_secs(60), async || stuck(&world, &pool).await.is_none()).await;
+    }
 }

@@ -147,6 +147,16 @@ async fn a_runner_is_removed_by_its_number_before_its_machine_is_pooled() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_runner_left_to_the_operator_is_removed_though_nobody_looks_after_agents() {
+    let world = World::with_github().watching(GitHubWatch { verify_removed: false, ..watch() });
+    warm(&world).await;
+    let (key, _) = serving_by_number(&world, "1").await;
+    world.release(&key).await;
+    world.until_phase(&key, "Released", 60).await;
+    assert_eq!((world.pooled().len(), world.github.all_runners().len()), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_number_that_is_another_runners_removes_nothing_of_others() {
     let world = World::with_github();
     warm(&world).await;

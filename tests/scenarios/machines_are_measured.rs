@@ -2,7 +2,9 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use runyard_tests::world::{World, linux};
+use runyard::model::{Agent, Guard, Write};
+use runyard::ports::Store;
+use runyard_tests::world::{World, item, linux};
 
 /// The value of the one series that begins so.
 fn value(text: &str, series: &str) -> f64 {
@@ -72,6 +74,36 @@ async fn a_machine_that_ends_says_how_often_it_was_used_and_queues_how_much_they
         value(&text, &format!("runyard_queue_depth{{queue=\"{queue}\",resource_class=\"linux\"}}"))
     };
     assert!(depth("pool") + depth("dead") >= 2.0, "{} {}", depth("pool"), depth("dead"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_is_counted_by_whether_its_machine_kept_its_repository() {
+    let world = World::new();
+    let mut pool = linux(2, 4);
+    pool["keep"] = json!([{"name": "npm", "path": "~/.npm"}]);
+    world.pool(pool).await;
+    world.start();
+    world.until("two are warm", Duration::from_secs(60), async || world.pooled().len() == 2).await;
+    let keeping = world.pooled()[0].facts.instance_arn.clone();
+    let kept = json!({"npm": {"repository": "acme/web", "generation": 1, "bytes": 5, "usedAt": world.at()}});
+    let write = Write::update(
+        Agent::key_of(&keeping),
+        Guard::Exists,
+        item(&json!({"kept": kept})),
+        std::collections::BTreeMap::new(),
+    );
+    world.store.write(&write).await.unwrap();
+    world.sleep(2).await;
+    let found = |found: &str| {
+        let text = world.metrics.render();
+        value(&text, &format!("runyard_kept_claims_total{{found=\"{found}\",resource_class=\"linux\"}}"))
+    };
+    let key = world.provision("1", "linux", 1, json!({})).await;
+    world.until_phase(&key, "Ready", 60).await;
+    assert_eq!((found("warm"), found("cold")), (1.0, 0.0), "the machine that keeps it is taken first");
+    let key = world.provision("2", "linux", 1, json!({})).await;
+    world.until_phase(&key, "Ready", 60).await;
+    assert_eq!((found("warm"), found("cold")), (1.0, 1.0));
 }
 
 #[tokio::test(start_paused = true)]

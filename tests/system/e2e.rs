@@ -3,13 +3,16 @@
 
 mod demo;
 pub(crate) mod history;
-mod home;
+pub(crate) mod home;
 mod jobs_run_again;
 mod kill_nine;
 mod killed_under_load;
 mod operators;
+pub(crate) mod own_github;
 pub(crate) mod program;
+mod registered_ahead;
 mod reuse;
+mod runner_adopted;
 mod simulator;
 mod standin;
 mod two_operators;

@@ -1,9 +1,11 @@
 //! Does the yard work on AWS's own services? The operator, the command line and the agents as programs, with records in
 //! a DynamoDB, hints in an SQS and machines in an EC2 of the tests' engines; and what two operators cost each other.
 
-mod cloud;
+pub(crate) mod cloud;
 mod contention;
+mod deleted;
 mod machines;
+mod recorded;
 mod trial;
 mod whole_life;
-mod yard;
+pub(crate) mod yard;

@@ -2,6 +2,7 @@
 //! killed, stopped and started again.
 
 mod demo;
+mod held;
 mod programs;
 mod trial;
 mod up;

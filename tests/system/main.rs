@@ -8,3 +8,4 @@ mod e2e;
 mod init;
 mod lifecycle;
 mod local;
+mod seeded;

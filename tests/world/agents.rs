@@ -188,6 +188,8 @@ impl Agents {
             Life::Created { run: Some(_) } | Life::Claimed { .. } => match habit {
                 Habit::NeverRegisters => said.cloned(),
                 Habit::RegistrationFails => Some((Signal::RegFailed, id)),
+                // Its runner was registered ahead, and has not the label of the run yet.
+                _ if instance.ahead.is_some() => said.cloned(),
                 _ => {
                     if let Some(registration) = &instance.registration
                         && said != Some(&(Signal::RegOk, id.clone()))

@@ -187,6 +187,7 @@ pub(crate) fn options(table: TableName) -> Ec2Options {
         pre_runner_timeout: Duration::from_secs(600),
         stop: Duration::from_secs(60),
         spare: Vec::new(),
+        runner_hosts: Vec::new(),
         patience: Duration::from_secs(3),
     }
 }

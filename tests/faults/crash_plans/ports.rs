@@ -316,8 +316,16 @@ impl GitHub for TappedGitHub {
         self.life.effect("github remove".into(), silent(), self.inner.remove_runner(scope, id)).await
     }
 
+    async fn set_labels(&self, scope: &Scope, id: u64, labels: &[String]) -> Result<(), GitHubError> {
+        self.life.effect("github labels".into(), silent(), self.inner.set_labels(scope, id, labels)).await
+    }
+
     async fn end_of_life(&self, scope: &Scope, version: &str) -> Result<EndOfLife, GitHubError> {
         self.inner.end_of_life(scope, version).await
+    }
+
+    async fn run_workflow(&self, owner: &str, name: &str, run_id: u64) -> Result<String, GitHubError> {
+        self.inner.run_workflow(owner, name, run_id).await
     }
 
     async fn run(&self, owner: &str, name: &str, run_id: u64) -> Result<RunState, GitHubError> {

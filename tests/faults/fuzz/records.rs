@@ -46,7 +46,9 @@ fn judged(item: &Item, beside: &[Item]) {
     let policy = Policy {
         timing: as_shipped(),
         requests_per_repository: 2000,
+        prices: Default::default(),
         sharing: Default::default(),
+        following: Default::default(),
         github: true,
         inventory: true,
     };

@@ -63,6 +63,7 @@ fn schedules(word: &str, pool: &Pool) {
     let checked = check_schedule(&schedule);
     let mut pool = pool.clone();
     pool.scale = None;
+    pool.spec.sizing = None;
     pool.spec.schedules = vec![schedule];
     for at in ["2026-02-28T23:59:59Z", "2026-03-29T01:00:00Z", "1970-01-01T00:00:00Z"] {
         let now: Timestamp = at.parse().unwrap();

@@ -35,6 +35,8 @@ pub(crate) struct Actor {
     pub(crate) death: Notify,
     stopped_until: Mutex<Option<Instant>>,
     cut_off_until: Mutex<Option<Instant>>,
+    /// When it was stopped, or its clock set, last.
+    disturbed: Mutex<Option<Instant>>,
     /// What it read before, where it reads stale records.
     pub(crate) past: Mutex<BTreeMap<RecordId, Past>>,
     /// How far its wall clock is off.
@@ -52,6 +54,7 @@ impl Actor {
             death: Notify::new(),
             stopped_until: Mutex::default(),
             cut_off_until: Mutex::default(),
+            disturbed: Mutex::default(),
             past: Mutex::default(),
             off_by: Mutex::new(off),
         })
@@ -114,6 +117,12 @@ impl Actor {
     pub(crate) fn stop(&self, length: Duration) {
         self.world.trace.tell(&format!("{} is stopped for {length:?}", self.name));
         *self.stopped_until.lock().unwrap() = Some(Instant::now() + length);
+        *self.disturbed.lock().unwrap() = Some(Instant::now() + length);
+    }
+
+    /// Whether for so long it was not stopped, nor its clock set.
+    pub(crate) fn undisturbed(&self, length: Duration) -> bool {
+        self.disturbed.lock().unwrap().is_none_or(|last| last + length <= Instant::now())
     }
 
     /// Cuts it off from the table for so long.
@@ -132,6 +141,12 @@ impl Actor {
         let off = any_error(&self.world, self.role);
         self.world.trace.tell(&format!("the clock of {} is off by {off:?} from now on", self.name));
         *self.off_by.lock().unwrap() = off;
+        self.disturb();
+    }
+
+    /// Its clock is set.
+    pub(crate) fn disturb(&self) {
+        *self.disturbed.lock().unwrap() = Some(Instant::now());
     }
 }
 

@@ -3,6 +3,8 @@
 
 use runyard::model::{AttributeValue, Guard, Item, Operation, RecordId, Write};
 
+use crate::simulation::ledger::ahead_of_delivery;
+
 macro_rules! bugs {
     ($($name:ident = $story:literal,)*) => {
         /// A defect; beside it what it is.
@@ -39,8 +41,21 @@ bugs! {
     EndIsForgotten = "an operator takes a machine for ended that was not",
     PooledWhileBusy = "an operator takes a runner that GitHub calls busy for one that is gone",
     RerunOverwrites = "an operator writes the request of a re-run although there is one",
+    PackageSwapped = "an operator names another runner package while a claim runs",
+    LabelBeforeClaim = "an operator gives a runner the label of a run before its claim is written",
+    EndNotBelieved = "an operator does not believe GitHub when its support of a runner version ends",
     UnreadIsAbsent = "an operator takes a record that it cannot read for one that is not there",
+    UsageInMemory = "an operator keeps what shares used in its memory and never writes it",
+    PenaltyForgotten = "an operator orders by what shares used, as if what they hold counted for nothing",
+    HoldIsForgotten = "an operator does not see that a person holds a machine",
+    HoldHasNoEnd = "an operator lets a machine be held for as long as the person likes",
+    MarkBeforeDelivery = "an operator says in the lease that the history has what it did not take yet",
+    LinesTakenForWritten = "an operator takes lines for written that the history did not take",
+    ReservationKept = "an operator never takes back what a request held that failed at its deadline",
 }
+
+/// By how much use outweighs what is held where that is forgotten.
+const FORGETS: u64 = 10_000;
 
 /// What becomes of an operator's writes; each part is one transaction.
 pub(crate) fn spoiled(bug: Option<Bug>, writes: &[Write]) -> Vec<Vec<Write>> {
@@ -54,7 +69,11 @@ pub(crate) fn spoiled(bug: Option<Bug>, writes: &[Write]) -> Vec<Vec<Write>> {
             vec![kept.cloned().collect()]
         }
         Some(Bug::WriteWithoutCondition) => vec![writes.iter().map(unconditional).collect()],
+        Some(Bug::PackageSwapped) => vec![writes.iter().map(other_package).collect()],
         Some(Bug::VersionNotRaised) => vec![writes.iter().map(same_version).collect()],
+        Some(Bug::MarkBeforeDelivery) => vec![writes.iter().map(marked_early).collect()],
+        Some(Bug::UsageInMemory) => vec![writes.iter().map(without_usage).collect()],
+        Some(Bug::PenaltyForgotten) => vec![writes.iter().map(as_it_was_used).collect()],
         Some(_) | None => vec![writes.to_vec()],
     }
 }
@@ -69,12 +88,81 @@ fn unconditional(write: &Write) -> Write {
     write
 }
 
+/// With the write that makes a machine `running` it gets another package.
+fn other_package(write: &Write) -> Write {
+    let mut write = write.clone();
+    if let Operation::Update { set, .. } = &mut write.operation
+        && set.get("state") == Some(&AttributeValue::S("running".into()))
+    {
+        let of = |value: &str| AttributeValue::S(value.into());
+        let package = [("version", of("2.999.0")), ("url", of("https://github.com/a")), ("sha256", of("0"))];
+        let package = package.map(|(name, value)| (name.to_owned(), value));
+        set.insert("runner".to_owned(), AttributeValue::M(package.into()));
+    }
+    write
+}
+
 fn same_version(write: &Write) -> Write {
     let mut write = write.clone();
     if let Operation::Update { set, .. } = &mut write.operation
         && write.key.pk().starts_with("instance#")
     {
         set.remove("version");
+    }
+    write
+}
+
+fn marked_early(write: &Write) -> Write {
+    let mut write = write.clone();
+    if let Operation::Update { set, .. } = &mut write.operation {
+        ahead_of_delivery(set);
+    }
+    write
+}
+
+fn without_usage(write: &Write) -> Write {
+    let mut write = write.clone();
+    if let Operation::Update { set, .. } = &mut write.operation {
+        set.remove("usage");
+    }
+    write
+}
+
+/// Puts the sums of a class's use to what another number of milliseconds is.
+fn weighed(item: &mut Item, change: impl Fn(u64) -> u64) {
+    let Some(AttributeValue::M(usage)) = item.get_mut("usage") else { return };
+    let Some(AttributeValue::M(sums)) = usage.get_mut("sums") else { return };
+    for sum in sums.values_mut() {
+        if let AttributeValue::N(number) = sum {
+            *number = change(number.parse().unwrap_or(0)).to_string();
+        }
+    }
+}
+
+/// A machine as one sees it who knows of no holds.
+pub(crate) fn without_hold(mut item: Item) -> Item {
+    item.remove("hold");
+    item
+}
+
+/// A class as one sees it who bounds no hold.
+pub(crate) fn held_for_long(mut item: Item) -> Item {
+    if let Some(most) = item.get_mut("maxHoldSeconds") {
+        *most = AttributeValue::N("604800".into());
+    }
+    item
+}
+
+/// A class as one sees it who forgets what shares hold.
+pub(crate) fn outweighed(mut item: Item) -> Item {
+    weighed(&mut item, |sum| sum.saturating_mul(FORGETS));
+    item
+}
+
+fn as_it_was_used(write: &Write) -> Write {
+    let mut write = write.clone();
+    if let Operation::Update { set, .. } = &mut write.operation {
+        weighed(set, |sum| sum / FORGETS);
     }
     write
 }
@@ -97,6 +185,17 @@ impl Highest {
             kept.clone_from(&item);
         }
         kept.clone()
+    }
+}
+
+/// The machine that a write claims, and for which run.
+pub(crate) fn claims(write: &Write) -> Option<(&RecordId, &str)> {
+    let Operation::Update { set, .. } = &write.operation else { return None };
+    let word = AttributeValue::S("claimed".into());
+    let claimed = write.key.pk().starts_with("instance#") && set.get("state") == Some(&word);
+    match set.get("runId").filter(|_| claimed) {
+        Some(AttributeValue::S(run)) => Some((&write.key, run)),
+        Some(_) | None => None,
     }
 }
 

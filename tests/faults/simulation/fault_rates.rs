@@ -86,6 +86,8 @@ faults! {
     PoisonRecord = "F24" 3_000,
     RecordUnreadable = "F24 F25" 12_000,
     JobsRunAgain = "F28" 400_000,
+    VersionsAppear = "F20" 12_000,
+    MachineHeld = "F28" 30_000,
 }
 
 /// The faults of one seed.
@@ -97,11 +99,13 @@ pub(crate) struct FaultRates {
 }
 
 impl FaultRates {
-    /// Draws which faults there are and how often.
-    pub(crate) fn draw(chance: &Chance) -> Self {
+    /// Draws which faults there are and how often; whether machines are held from numbers of its own, so that a seed
+    /// without holds is what it was before.
+    pub(crate) fn draw(chance: &Chance, holds: &Chance) -> Self {
         let share = *chance.one(&[15, 30, 50]);
         let mut rates = BTreeMap::new();
         for fault in Fault::ALL {
+            let chance = if *fault == Fault::MachineHeld { holds } else { chance };
             let (on, factor) = (chance.percent(share), *chance.one(&[1, 4, 12]));
             if on {
                 rates.insert(*fault, (fault.rate() / 4).saturating_mul(factor).min(1_000_000));
@@ -131,6 +135,11 @@ impl FaultRates {
             self.note(fault);
         }
         strikes
+    }
+
+    /// Whether nothing ever goes wrong.
+    pub(crate) fn none(&self) -> bool {
+        self.rates.is_empty()
     }
 
     /// Whether this seed has it at all.

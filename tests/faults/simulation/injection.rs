@@ -27,6 +27,9 @@ pub(crate) async fn deal(world: Arc<World>) {
         queues(&world);
         machines(&world);
         write_foreign_records(&world);
+        if world.strikes(Fault::VersionsAppear) {
+            world.new_version();
+        }
         if world.strikes(Fault::RecordUnreadable) {
             unreadable::spoil(&world);
         }

@@ -4,9 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use jiff::SignedDuration;
 use runyard::model::{
-    Guard, Instance, InstanceArn, InstanceId, Item, Launch, LaunchPhase, Operation, Phase, Place, Pool,
-    Reading, Record, RecordId, Request, TRANSITIONS, Write, read,
+    Guard, Instance, InstanceArn, InstanceId, Item, Launch, LaunchPhase, MAX_HOLD_SECONDS, Operation, Phase,
+    Place, Pool, Reading, Record, RecordId, Request, TRANSITIONS, Write, read,
 };
 use tokio::time::Instant;
 
@@ -15,6 +16,9 @@ const LATELY: Duration = Duration::from_secs(120);
 
 /// The shortest idle time of a class here, in seconds.
 const LEAST_IDLE: i64 = 120;
+
+/// By how much a deadline may be past what is exact: times are written in milliseconds.
+const SLACK: SignedDuration = SignedDuration::from_secs(1);
 
 /// What was seen so far.
 #[derive(Default)]
@@ -33,6 +37,8 @@ pub(crate) struct Laws {
     listed: BTreeMap<RecordId, Vec<InstanceId>>,
     launches: BTreeMap<RecordId, Launch>,
     pools: BTreeMap<RecordId, Pool>,
+    /// Records that are gone or cannot be read, or could not until a while before this.
+    unread: BTreeMap<RecordId, Option<Instant>>,
     /// Class and count of each launch in progress.
     open: BTreeMap<RecordId, (String, u32)>,
     /// Each class's `max`, and until when the one before it may count.
@@ -52,7 +58,8 @@ impl Laws {
         }
         let key = &write.key;
         guarded(write, &mut broken);
-        if old.is_none() && matches!(write.operation, Operation::Update { .. }) {
+        // A machine's logs alone are made by the update that writes them.
+        if old.is_none() && matches!(write.operation, Operation::Update { .. }) && key.sk() != "log" {
             broken.push(format!("S11 {key}: brought back by a change of what is gone"));
         }
         let pk = key.pk();
@@ -61,6 +68,7 @@ impl Laws {
             version(key, old, new, &mut broken);
         }
         match kind {
+            "agent" if key.sk() == "log" => {}
             "agent" => same_key(key, old, new, &mut broken),
             "instance" => self.instance(key, new, &mut broken),
             "request" => self.request(key, new, &mut broken),
@@ -140,6 +148,15 @@ impl Laws {
         if to == Place::IdlePooled && after.claim.is_some() && after.jobs.single_use() {
             broken.push(format!("S23 {key}: in the pool after a job that could become root"));
         }
+        if let Some(before) = before.as_ref().filter(|before| before.claim.is_some())
+            && before.claim == after.claim
+            && before.runner != after.runner
+            && !matches!(to, Place::IdlePooled)
+        {
+            broken
+                .push(format!("S24 {key}: its claim runs {:?} instead of {:?}", after.runner, before.runner));
+        }
+        self.hold(key, before.as_ref(), &after, broken);
         let holder = after.held_by().cloned();
         if let (Some(was), Some(is)) = (self.held.get(key), &holder)
             && was != is
@@ -154,6 +171,50 @@ impl Laws {
             true => drop(self.live.insert(key.clone(), after.facts.resource_class.to_string())),
             false => drop(self.live.remove(key)),
         }
+    }
+
+    /// S33: a machine that a person wants to look at serves nobody again, and ends when its class allows no more.
+    fn hold(&self, key: &RecordId, before: Option<&Instance>, after: &Instance, broken: &mut Broken) {
+        let Some(was) = before.filter(|before| before.hold.is_some()) else { return };
+        let moved = was.place() != after.place();
+        match after.place() {
+            Place::CreatedBound | Place::Claimed | Place::IdlePooled if moved => {
+                broken.push(format!("S33 {key}: {:?} after a person held it", after.place()));
+            }
+            Place::IdleHeld => {
+                let longest = self.longest_hold(after).saturating_add(SLACK);
+                let set = was.threshold != after.threshold;
+                if set
+                    && after.threshold.is_none_or(|ends| ends.at.duration_since(after.state_since) > longest)
+                {
+                    broken.push(format!(
+                        "S33 {key}: held from {} until {:?}",
+                        after.state_since, after.threshold
+                    ));
+                }
+            }
+            Place::Nowhere
+            | Place::CreatedBound
+            | Place::CreatedWarm
+            | Place::Claimed
+            | Place::Running
+            | Place::IdleCleaning
+            | Place::IdlePooled
+            | Place::Terminated => {}
+        }
+        if after.hold.is_none() {
+            broken.push(format!("S33 {key}: nobody takes a hold away"));
+        }
+    }
+
+    /// How long the class of a machine lets it be held; as long as any class by default, while its record cannot be
+    /// read.
+    fn longest_hold(&self, machine: &Instance) -> SignedDuration {
+        let key = Pool::key_of(&machine.facts.resource_class);
+        let unread = self.unread.get(&key).is_some_and(|until| until.is_none_or(|at| Instant::now() < at));
+        let pool = self.pools.get(&key).filter(|_| !unread);
+        let seconds = pool.map_or(MAX_HOLD_SECONDS, |pool| pool.spec.max_hold_seconds);
+        SignedDuration::from_secs(i64::try_from(seconds).unwrap_or(i64::MAX))
     }
 
     fn launch(&mut self, key: &RecordId, old: Option<&Item>, new: Option<&Item>, broken: &mut Broken) {
@@ -181,8 +242,24 @@ impl Laws {
         }
     }
 
+    /// From now on nobody can read a record.
+    pub(crate) fn cannot_be_read(&mut self, key: &RecordId) {
+        self.unread.insert(key.clone(), None);
+    }
+
+    /// A record can be read, perhaps again.
+    pub(crate) fn can_be_read(&mut self, key: &RecordId) {
+        if let Some(until) = self.unread.get_mut(key) {
+            until.get_or_insert_with(|| Instant::now() + LATELY);
+        }
+    }
+
     fn pool(&mut self, key: &RecordId, new: Option<&Item>) {
-        let Some(pool) = record::<Pool>(new) else { return };
+        let Some(pool) = record::<Pool>(new) else {
+            self.cannot_be_read(key);
+            return;
+        };
+        self.can_be_read(key);
         self.pools.insert(key.clone(), pool.clone());
         let class = pool.spec.resource_class.to_string();
         let before = self.max.get(&class).map_or(pool.spec.max, |(max, ..)| *max);
@@ -222,11 +299,19 @@ impl Laws {
                 |machine: &&Instance| machine.claim.as_ref().is_some_and(|claim| claim.request == *key);
             if let Some(machine) = machine
                 .filter(ours)
-                .filter(|machine| machine.state().live() && machine.place() != Place::IdlePooled)
+                .filter(|machine| machine.state().live())
+                .filter(|machine| !matches!(machine.place(), Place::IdlePooled | Place::IdleHeld))
             {
                 broken.push(format!("S14 {key}: released while {id} is {:?} for it", machine.place()));
             }
         }
+    }
+
+    /// Whether one of these writes is of a machine that a request holds which failed.
+    pub(crate) fn of_failed(&self, writes: &[Write]) -> bool {
+        let holder = |write: &Write| self.instances.get(&write.key).and_then(Instance::held_by);
+        let mut holders = writes.iter().filter_map(holder).filter_map(|key| self.requests.get(key));
+        holders.any(|request| request.phase() == Phase::Failed)
     }
 
     /// How many live machines there are by the records.

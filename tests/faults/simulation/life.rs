@@ -6,12 +6,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use runyard::model::{Instance, InstanceId, LaunchPhase, Life, Phase, Place, RegistrationMode};
+use runyard::model::{
+    Ahead, ConditionType, Instance, InstanceId, LaunchPhase, Life, Phase, Place, RegistrationMode,
+};
 use tokio::task::{LocalSet, spawn_local};
 use tokio::time::{Instant, sleep};
 
 use crate::simulation::bugs::Bug;
 use crate::simulation::fault_rates::Fault;
+use crate::simulation::laws::Laws;
 use crate::simulation::plans::{End, Plan};
 use crate::simulation::world::World;
 use crate::simulation::{injection, machines, operators, users};
@@ -26,6 +29,14 @@ pub(crate) struct Report {
     pub(crate) claims: u64,
     pub(crate) reused: u64,
     pub(crate) ready: u64,
+    /// How many requests got machines, and how many did not for each reason.
+    pub(crate) outcomes: BTreeMap<String, u64>,
+    /// Of those, how many were written for a re-run of failed jobs.
+    pub(crate) derived: u64,
+    /// How many shares waited for a machine that a request of another order got, and were compared with it.
+    pub(crate) compared: u64,
+    /// How often the request was passed over that was so most.
+    pub(crate) passed_over: u32,
     /// What is broken, with the last events.
     pub(crate) failure: Option<String>,
 }
@@ -50,7 +61,7 @@ pub(crate) fn live_under(seed: u64, told: bool, bug: Option<Bug>, only: Option<&
                 world.trace.last()
             )
         });
-        let laws = world.laws.lock().unwrap();
+        let (laws, watched) = (world.laws.lock().unwrap(), world.watched.lock().unwrap());
         Report {
             seed,
             hash: world.trace.hash(),
@@ -60,9 +71,37 @@ pub(crate) fn live_under(seed: u64, told: bool, bug: Option<Bug>, only: Option<&
             claims: laws.claims_made,
             reused: laws.reused,
             ready: laws.requests().filter(|request| request.status.ready_at.is_some()).count() as u64,
+            outcomes: outcomes(&laws),
+            derived: laws.requests().filter(|request| request.status.derived_from.is_some()).count() as u64,
+            compared: watched.compared,
+            passed_over: watched.passed_over_at_most(),
             failure,
         }
     })
+}
+
+/// What became of each request: that it got its machines, or the reason why not; `no reason` must not occur.
+fn outcomes(laws: &Laws) -> BTreeMap<String, u64> {
+    let mut outcomes = BTreeMap::new();
+    for request in laws.requests() {
+        let status = &request.status;
+        let refused =
+            status.conditions.iter().find(|c| c.condition_type == ConditionType::Ready && !c.status);
+        let outcome = match (status.ready_at, request.phase(), refused) {
+            (Some(_), ..) => "served".to_owned(),
+            (None, Phase::Failed, Some(refused)) if !status.message.is_empty() => refused.reason.clone(),
+            (None, Phase::Released, _) => "released first".to_owned(),
+            (
+                None,
+                Phase::Pending | Phase::Fulfilling | Phase::Ready | Phase::Releasing | Phase::Failed,
+                _,
+            ) => {
+                format!("no reason ({})", request.phase())
+            }
+        };
+        *outcomes.entry(outcome).or_default() += 1;
+    }
+    outcomes
 }
 
 /// One thread in simulated time. The commands listen for signals while they wait, and spread their attempts by chance.
@@ -128,18 +167,30 @@ async fn tell(world: &Arc<World>) -> Result<(), String> {
 async fn run(world: &Arc<World>) -> Result<(), String> {
     let chance = &world.chance;
     users::open(world).await;
+    if world.fault_rates.none() {
+        world.watched.lock().unwrap().begin(true);
+    }
     tokio::spawn(machines::keep(world.clone()));
     for n in 1..=chance.number(2..4) {
         tokio::spawn(operators::operate(world.clone(), format!("op-{n}")));
     }
     tokio::spawn(users::change_pools(world.clone()));
     tokio::spawn(injection::deal(world.clone()));
+    tokio::spawn(users::hold_machines(world.clone()));
     let length = chance.number(200..800);
-    let workflows: Vec<_> = (1..=chance.number(4..13))
+    let mut workflows: Vec<_> = (1..=chance.number(4..13))
         .map(|n| spawn_local(users::workflow(world.clone(), n, chance.millis(0..length * 1000))))
         .collect();
+    if let Some(flood) = &world.shares.flood {
+        // The line is long when faults stop, and so it is seen how it is served.
+        let at = || Duration::from_secs(length - world.shares.chance.number(0..60));
+        workflows
+            .extend((0..flood.count).map(|n| spawn_local(users::workflow(world.clone(), 100 + n, at()))));
+    }
     within(world, "", Duration::from_secs(length), |_| vec!["not yet".into()]).await.or_else(no_bound)?;
     world.fault_rates.clear_up();
+    world.actors.lock().unwrap().iter().for_each(|actor| actor.disturb());
+    world.watched.lock().unwrap().begin(false);
     world.trace.tell("faults stop");
     let set = &world.settings;
     // A deadline that was written by a clock that was ahead passes so much later.
@@ -165,7 +216,10 @@ async fn run(world: &Arc<World>) -> Result<(), String> {
     for workflow in workflows {
         workflow.abort();
     }
-    stays(world).await
+    stays(world).await?;
+    // S29: what is over is told, at the latest when the history table was asked again and all was listed once more.
+    let told = 2 * set.timing.resync + Duration::from_secs(240);
+    within(world, "", told, |world| world.shelf.astray(&world.laws.lock().unwrap())).await
 }
 
 fn no_bound(why: String) -> Result<(), String> {
@@ -181,6 +235,7 @@ async fn within(
 ) -> Result<(), String> {
     let end = Instant::now() + bound;
     loop {
+        world.look_at_shares();
         if let Some(first) = world.broken.lock().unwrap().first() {
             return Err(first.clone());
         }
@@ -231,14 +286,21 @@ fn astray(world: &World) -> Vec<String> {
         let class = &pool.spec.resource_class;
         let pooled = instances.iter().filter(|i| i.pooled_at().is_some() && i.facts.resource_class == *class);
         let (pooled, wanted) = (pooled.count() as u32, pool.spec.desired.min(pool.spec.max));
-        if pooled < wanted {
+        if pooled < wanted && !World::held_back(pool) {
             wrong.push(format!("{class} has {pooled} machines and wants {wanted}"));
         }
     }
+    wrong.extend(world.untold(&laws));
     let machines = world.machines.lock().unwrap();
     let busy = machines.values().filter(|sim_host| sim_host.at_work());
     wrong.extend(busy.map(|sim_host| format!("{} still runs a runner", sim_host.machine.id)));
-    wrong.extend(world.github.all_runners().iter().map(|runner| format!("L8 {} is registered", runner.name)));
+    let at_rest: BTreeSet<String> = instances
+        .iter()
+        .filter(|i| i.pooled_at().is_some())
+        .filter_map(|i| i.ahead.as_ref().map(|ahead| Ahead::name_of(&ahead.id)))
+        .collect();
+    let listed = world.github.all_runners().into_iter().filter(|runner| !at_rest.contains(&runner.name));
+    wrong.extend(listed.map(|runner| format!("L8 {} is registered", runner.name)));
     wrong
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use runyard::ports::{Machine, MachineState};
 use runyard_agent::agent::{End, Parts, Timing, run};
 use runyard_agent::guard::Lengths;
+use runyard_agent::logs::Ring;
 use runyard_agent::power::Exit;
 use runyard_agent::records::TableRecords;
 use runyard_fakes::SeededEntropy;
@@ -111,7 +112,12 @@ fn parts(actor: &Arc<Actor>, sim_host: &Arc<SimHost>) -> Parts {
     let settings = &world.settings;
     Parts {
         records: Arc::new(TableRecords::new(Arc::new(Table(actor.clone())), arn.clone())),
-        executor: Arc::new(Hands { world: world.clone(), actor: actor.clone(), sim_host: sim_host.clone() }),
+        executor: Arc::new(Hands {
+            world: world.clone(),
+            actor: actor.clone(),
+            sim_host: sim_host.clone(),
+            package: Default::default(),
+        }),
         clock: actor.clone(),
         entropy: Arc::new(SeededEntropy::new(life)),
         power: Arc::new(Exit),
@@ -122,5 +128,6 @@ fn parts(actor: &Arc<Actor>, sim_host: &Arc<SimHost>) -> Parts {
         },
         state_dir,
         boot_id: "boot".into(),
+        ring: Ring::default(),
     }
 }

@@ -25,6 +25,7 @@ pub(crate) async fn operate(world: Arc<World>, name: String) {
     for life in 0.. {
         sleep(world.chance.millis(0..3000)).await;
         let identity = if fresh { format!("{name}-{life}") } else { name.clone() };
+        world.knowledge.lock().unwrap().forget(&name);
         let stop = CancellationToken::new();
         let settings = Settings { identity, ..world.settings.clone() };
         let mut running = Box::pin(run(ports(&actor), settings, health(&actor), stop.clone()));
@@ -67,6 +68,7 @@ fn ports(actor: &Arc<Actor>) -> Ports {
         github: Some(services.clone()),
         notices: Some(services),
         doorbell: None,
+        history: actor.world.shelf.table(actor),
         clock: actor.clone(),
         entropy: Arc::new(SeededEntropy::new(seed)),
         metrics: Metrics::new(actor.clone()),

@@ -7,7 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use runyard::model::{ClassName, InstanceId, PoolMessage};
 use runyard::ports::github::{
-    EndOfLife, JobConfig, RunState, Runner, RunnerSpec, Scope, Token, WorkflowJob, WorkflowRun,
+    EndOfLife, JobConfig, RunState, Runner, RunnerApplication, RunnerSpec, Scope, Token, WorkflowJob,
+    WorkflowRun,
 };
 use runyard::ports::{
     Batch, Compute, ComputeError, GitHub, GitHubError, LaunchOrder, Launched, Machine, MachineState, Notices,
@@ -18,6 +19,7 @@ use tokio::time::sleep;
 use crate::simulation::actor::Actor;
 use crate::simulation::bugs::Bug;
 use crate::simulation::fault_rates::Fault;
+use crate::simulation::world::pinned;
 
 /// All that is not the table, for one operator.
 pub(crate) struct Services(pub(crate) Arc<Actor>);
@@ -268,8 +270,34 @@ impl GitHub for Services {
         }
     }
 
+    async fn set_labels(&self, scope: &Scope, id: u64, labels: &[String]) -> Result<(), GitHubError> {
+        let world = &self.0.world;
+        let call = async {
+            world.labels(id, labels);
+            world.github.set_labels(scope, id, labels).await
+        };
+        self.github("labels", &format!("{id} {}", labels.join(",")), call).await
+    }
+
     async fn end_of_life(&self, scope: &Scope, version: &str) -> Result<EndOfLife, GitHubError> {
-        self.github("end of life", version, self.0.world.github.end_of_life(scope, version)).await
+        let world = &self.0.world;
+        let answer = self.github("end of life", version, world.github.end_of_life(scope, version)).await;
+        if version == pinned().version {
+            world.knowledge.lock().unwrap().asked(&self.0.name, answer.is_ok());
+        }
+        match answer {
+            Ok(_) if world.bug == Some(Bug::EndNotBelieved) => Ok(EndOfLife::default()),
+            answer => answer,
+        }
+    }
+
+    async fn runner_applications(&self, scope: &Scope) -> Result<Vec<RunnerApplication>, GitHubError> {
+        self.github("packages", "", self.0.world.github.runner_applications(scope)).await
+    }
+
+    async fn run_workflow(&self, owner: &str, name: &str, run_id: u64) -> Result<String, GitHubError> {
+        self.github("workflow", &run_id.to_string(), self.0.world.github.run_workflow(owner, name, run_id))
+            .await
     }
 
     async fn run(&self, owner: &str, name: &str, run_id: u64) -> Result<RunState, GitHubError> {

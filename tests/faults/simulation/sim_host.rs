@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use runyard::model::{ClaimId, Instance, Place, RegistrationCredential, runner_name};
+use runyard::model::{Ahead, ClaimId, Instance, Place, RegistrationCredential, RunnerPackage, runner_name};
 use runyard::ports::Machine;
 use runyard::ports::github::{Runner, Scope};
 use runyard_agent::task::{Executor, GithubFailure, RunnerProcess, Task, TaskOutcome, Wipe};
@@ -25,11 +25,21 @@ pub(crate) struct SimHost {
     /// Cancelled when the power is off.
     pub(crate) dead: CancellationToken,
     process: Mutex<Option<(ClaimId, RunnerProcess)>>,
+    /// The runner package that the process was started from; none: the one that the machine was launched with.
+    package: Mutex<Option<RunnerPackage>>,
     registered: Mutex<Option<(Scope, String)>>,
     /// Every name under which a runner was registered here.
     names: Mutex<BTreeSet<String>>,
     unclean: Mutex<bool>,
     started: Mutex<u64>,
+    /// The runner registered ahead that was told whose jobs may begin, and of which run they are.
+    lent: Mutex<Option<(ClaimId, String)>>,
+}
+
+/// Whether it was registered ahead of any claim and has no label of a run.
+fn at_rest(runner: &Runner) -> bool {
+    let [label] = &runner.labels[..] else { return false };
+    Ahead::named(&runner.name).is_some() && label.len() == 32
 }
 
 impl SimHost {
@@ -38,16 +48,23 @@ impl SimHost {
             machine,
             dead: CancellationToken::new(),
             process: Mutex::default(),
+            package: Mutex::default(),
             registered: Mutex::default(),
             names: Mutex::default(),
             unclean: Mutex::default(),
             started: Mutex::default(),
+            lent: Mutex::default(),
         })
     }
 
-    /// Whether a runner runs on it.
+    /// Whether a runner runs on it that may get jobs.
     pub(crate) fn at_work(&self) -> bool {
-        self.process.lock().unwrap().is_some()
+        let (process, names) = (self.process.lock().unwrap(), self.names.lock().unwrap());
+        let rests = |id: &ClaimId| {
+            let lent = self.lent.lock().unwrap().as_ref().is_some_and(|(of, _)| of == id);
+            names.contains(&Ahead::name_of(id)) && !lent
+        };
+        process.as_ref().is_some_and(|(id, _)| !rests(id))
     }
 
     /// S1, S3 and S4: whether what runs here is what the record says.
@@ -56,10 +73,15 @@ impl SimHost {
         let id = &self.machine.id;
         let claim = record.claim.as_ref().map(|claim| &claim.id);
         if record.place() == Place::IdlePooled {
-            let ours =
-                |name: &str| name.strip_prefix("runyard-").is_some_and(|rest| rest.starts_with(id.as_str()));
+            let ours = |name: &str| {
+                let rest =
+                    name.strip_prefix("runyard-").map(|rest| rest.strip_prefix("ahead-").unwrap_or(rest));
+                rest.is_some_and(|rest| rest.starts_with(id.as_str()))
+            };
             let listed = world.github.all_runners();
-            let left = listed.iter().filter(|runner| runner.online && ours(&runner.name));
+            let labelled = |runner: &Runner| Ahead::named(&runner.name).is_some() && !at_rest(runner);
+            let left = listed.iter().filter(|runner| ours(&runner.name) && !at_rest(runner));
+            let left = left.filter(|runner| runner.online || labelled(runner));
             broken.extend(left.map(|runner| format!("S4 {id}: in the pool while {} is online", runner.name)));
             // The last claim's last runner is off GitHub's list before. A single-use one before it that died without a
             // job stays listed, offline, until the leftovers are swept.
@@ -76,17 +98,53 @@ impl SimHost {
         }
         let process = self.process.lock().unwrap();
         let Some((running, _)) = process.as_ref() else { return broken };
+        if self.names.lock().unwrap().contains(&Ahead::name_of(running)) {
+            broken.extend(self.judge_ahead(running, record));
+            return broken;
+        }
         match record.place() {
             Place::Terminated => {}
             Place::IdlePooled => {
                 broken.push(format!("S4 {id}: in the pool while the runner of {running} runs"))
             }
             Place::CreatedWarm => broken.push(format!("S3 {id}: warm while the runner of {running} runs")),
-            Place::Nowhere | Place::CreatedBound | Place::Claimed | Place::Running | Place::IdleCleaning => {
+            Place::Nowhere
+            | Place::CreatedBound
+            | Place::Claimed
+            | Place::Running
+            | Place::IdleCleaning
+            | Place::IdleHeld => {
                 if claim != Some(running) {
                     broken.push(format!("S1 S3 {id}: the runner of {running} runs, the claim is {claim:?}"));
                 }
+                let package = self.package.lock().unwrap();
+                if claim == Some(running) && *package != record.runner {
+                    let named = &record.runner;
+                    broken.push(format!("S24 {id}: {running} runs {package:?}, its record names {named:?}"));
+                }
             }
+        }
+        broken
+    }
+
+    /// The same of a runner that was registered ahead: at rest it serves nobody, whatever the record says; once it is
+    /// lent, it is of the claim that took it.
+    fn judge_ahead(&self, running: &ClaimId, record: &Instance) -> Vec<String> {
+        let (mut broken, id) = (Vec::new(), &self.machine.id);
+        let lent = self.lent.lock().unwrap();
+        if let Some((_, run)) = lent.as_ref().filter(|(of, _)| of == running) {
+            let pooled = matches!(record.place(), Place::IdlePooled | Place::CreatedWarm);
+            let request = record.claim.as_ref().and_then(|claim| claim.request.request());
+            let other = request.is_none_or(|request| request.run_id.as_str() != run);
+            if record.place() != Place::Terminated && (pooled || other) {
+                broken.push(format!("S1 S4 {id}: {running} runs for run {run}, the record has {request:?}"));
+            }
+        }
+        let package = self.package.lock().unwrap();
+        let named = record.ahead.as_ref().is_some_and(|ahead| ahead.id == *running);
+        if named && *package != record.runner {
+            let named = &record.runner;
+            broken.push(format!("S24 {id}: {running} runs {package:?}, its record names {named:?}"));
         }
         broken
     }
@@ -106,6 +164,8 @@ pub(crate) struct Hands {
     pub(crate) world: Arc<World>,
     pub(crate) actor: Arc<Actor>,
     pub(crate) sim_host: Arc<SimHost>,
+    /// The package that its agent told it to run.
+    pub(crate) package: Mutex<Option<RunnerPackage>>,
 }
 
 fn scope(url: &str) -> Scope {
@@ -128,6 +188,10 @@ impl Hands {
         let world = &self.world;
         if world.fault_rates.lasts(Fault::GitHubAway) || world.strikes(Fault::GitHubFails) {
             return Some(TaskOutcome::Failed(GithubFailure::Unreachable("simulated".into())));
+        }
+        let package = self.package.lock().unwrap();
+        if package.as_ref().is_some_and(|package| world.is_broken(&package.version)) {
+            return Some(TaskOutcome::Failed(GithubFailure::Refused("simulated: a broken version".into())));
         }
         let refused = world.strikes(Fault::RegistrationFails);
         refused.then(|| TaskOutcome::Failed(GithubFailure::Refused("simulated".into())))
@@ -172,6 +236,7 @@ impl Hands {
         {
             self.world.broke(format!("S1 {}: {claim} starts beside {other}", self.sim_host.machine.id));
         }
+        self.sim_host.package.lock().unwrap().clone_from(&self.package.lock().unwrap());
         *self.sim_host.process.lock().unwrap() = Some((claim.clone(), runner));
         self.say(&format!("runs for {claim}"));
         self.world.judge_host(&self.sim_host);
@@ -214,6 +279,12 @@ impl Hands {
         if !self.runs(runner) {
             return TaskOutcome::Failed(GithubFailure::Unreachable("its process is gone".into()));
         }
+        let package = self.sim_host.package.lock().unwrap().clone();
+        let ended = self.world.has_ended(package.as_ref().map(|package| package.version.as_str()));
+        if ended && self.world.ends.is_some_and(|ends| !ends.starves) {
+            *self.sim_host.process.lock().unwrap() = None;
+            return TaskOutcome::Failed(GithubFailure::Refused("simulated: a version that ended".into()));
+        }
         if self.world.strikes(Fault::RegistrationFails) {
             *self.sim_host.process.lock().unwrap() = None;
             return TaskOutcome::Failed(GithubFailure::Refused("simulated".into()));
@@ -242,6 +313,15 @@ impl Hands {
             }
         }
         TaskOutcome::Ended
+    }
+
+    /// Its jobs may begin from now on.
+    async fn lend(&self, claim: &ClaimId, run: &str) -> TaskOutcome {
+        self.takes(0..2).await;
+        *self.sim_host.lent.lock().unwrap() = Some((claim.clone(), run.to_owned()));
+        self.say(&format!("lends {claim} to run {run}"));
+        self.world.judge_host(&self.sim_host);
+        TaskOutcome::Lent
     }
 
     async fn stop(&self, claim: &ClaimId) -> TaskOutcome {
@@ -315,6 +395,10 @@ impl Executor for Hands {
         }
     }
 
+    fn use_package(&self, package: Option<&RunnerPackage>) {
+        *self.package.lock().unwrap() = package.cloned();
+    }
+
     /// Every other machine has an agent of before this number, which deregisters by itself.
     fn runner_id(&self) -> Option<u64> {
         let newer = self.sim_host.machine.id.as_str().bytes().last().is_some_and(|last| last % 2 == 0);
@@ -331,7 +415,8 @@ impl Hands {
     /// How the task fails by plan. Idling and waiting have no effect.
     fn planned(&self, task: &Task) -> Option<Wrong> {
         let what = match task {
-            Task::Idle | Task::Listen { .. } | Task::Serve { .. } => return None,
+            Task::Idle | Task::Listen { .. } | Task::Serve { .. } | Task::Rest { .. } => return None,
+            Task::Lend { .. } => "lends",
             Task::Boot => "boots",
             Task::Configure { .. } => "configures",
             Task::Start { .. } => "starts",
@@ -355,7 +440,8 @@ impl Hands {
             Task::Configure { claim, registration } => self.configure(&claim, &registration).await,
             Task::Start { claim, single_use, .. } => self.start(&claim, single_use.as_deref()).await,
             Task::Listen { runner, .. } => self.listen(runner).await,
-            Task::Serve { runner, .. } => self.serve(runner).await,
+            Task::Serve { runner, .. } | Task::Rest { runner, .. } => self.serve(runner).await,
+            Task::Lend { claim, holder } => self.lend(&claim, &holder.run).await,
             Task::Stop { claim, .. } => self.stop(&claim).await,
             Task::Deregister { .. } => self.deregister().await,
             Task::Renew { claim, .. } => self.renew(&claim).await,

@@ -11,7 +11,7 @@ use runyard::ports::{Change, Page, Store, StoreError, Watch};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::simulation::actor::{Actor, Role};
-use crate::simulation::bugs::{Bug, spoiled, tombstones};
+use crate::simulation::bugs::{Bug, claims, held_for_long, outweighed, spoiled, tombstones, without_hold};
 use crate::simulation::fault_rates::Fault;
 use crate::simulation::plans::{Wrong, news};
 use crate::simulation::unreadable::is_spoilt;
@@ -38,6 +38,9 @@ impl Table {
             Some(Bug::VersionIsIdentity) if self.0.role == Role::Operator => {
                 world.highest.seen_by(&self.0.name, item)
             }
+            Some(Bug::PenaltyForgotten) if self.0.role == Role::Operator => outweighed(item),
+            Some(Bug::HoldIsForgotten) if self.0.role == Role::Operator => without_hold(item),
+            Some(Bug::HoldHasNoEnd) if self.0.role == Role::Operator => held_for_long(item),
             Some(_) | None => item,
         }
     }
@@ -109,11 +112,16 @@ impl Table {
             [write] => drop(world.store.write(write).await?),
             writes => world.store.transact(writes).await?,
         }
-        for (write, old) in changing().zip(before) {
+        for (write, old) in changing().zip(&before) {
             let new = world.store.get(&write.key).await?;
             world.written(who, write, old.as_ref(), new.as_ref());
         }
-        let broken = world.laws.lock().unwrap().together(writes);
+        let changes: Vec<Write> = changing().cloned().collect();
+        let broken = {
+            let mut laws = world.laws.lock().unwrap();
+            world.watched.lock().unwrap().written(world, &laws, &changes, &before);
+            laws.together(writes)
+        };
         broken.into_iter().for_each(|what| world.broke(what));
         Ok(())
     }
@@ -150,6 +158,11 @@ impl Table {
         {
             world.ends(&self.0.name, std::slice::from_ref(&id));
         }
+        if world.bug == Some(Bug::LabelBeforeClaim) {
+            for (key, run) in writes.iter().filter_map(claims) {
+                world.label_early(key, run).await;
+            }
+        }
         if world.bug == Some(Bug::RerunOverwrites)
             && let [Write { key, operation: Operation::Create(item) }] = writes
             && key.request().is_some()
@@ -157,6 +170,9 @@ impl Table {
         {
             let again = Write::update(key.clone(), Guard::StillProvisioned, item.clone(), BTreeMap::new());
             return Self::apply(world, &self.0.name, &[again]).await;
+        }
+        if world.bug == Some(Bug::ReservationKept) && world.laws.lock().unwrap().of_failed(writes) {
+            return Ok(());
         }
         let parts = spoiled(world.bug, writes);
         let last = parts.len() - 1;

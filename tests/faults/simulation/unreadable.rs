@@ -46,7 +46,9 @@ pub(crate) fn spoil(world: &Arc<World>) {
     tokio::spawn(async move {
         let Some(key) = RecordId::of(&before) else { return };
         let set = [(name.to_owned(), value.clone()), (MARK.to_owned(), AttributeValue::Bool(true))].into();
+        world.laws.lock().unwrap().cannot_be_read(&key);
         if !change(&world, &key, &before, set, &[]).await {
+            world.laws.lock().unwrap().can_be_read(&key);
             return;
         }
         world.trace.tell(&format!("{} cannot be read: {name}", key.pk()));
@@ -65,6 +67,7 @@ pub(crate) fn spoil(world: &Arc<World>) {
                 remove.push(name);
             }
             if change(&world, &key, &now, set, &remove).await {
+                world.laws.lock().unwrap().can_be_read(&key);
                 world.trace.tell(&format!("{} can be read again", key.pk()));
                 return;
             }

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use runyard::cli::{StepFailed, StepPorts, step};
-use runyard::model::{Guard, Item, Phase, Pool, PoolStatus, RecordId, Request, Versioned, Write};
+use runyard::model::{
+    Guard, Hold, Instance, Item, Phase, Pool, PoolStatus, Record as _, RecordId, Request, Versioned, Write,
+    millis,
+};
 use runyard::ports::github::{JobState, RunState, WorkflowJob};
 use runyard::ports::{Store, StoreError};
 use runyard_fakes::SeededEntropy;
@@ -13,9 +16,14 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use crate::simulation::actor::{Actor, Role};
+use crate::simulation::bugs::Bug;
 use crate::simulation::fault_rates::Fault;
+use crate::simulation::shares::REPOSITORIES;
 use crate::simulation::table::Table;
 use crate::simulation::world::World;
+
+/// How long a class here lets a machine be held, in seconds.
+pub(crate) const LONGEST_HOLD: u64 = 300;
 
 /// An item of plain attributes.
 pub(crate) fn item(value: &Value) -> Item {
@@ -33,11 +41,17 @@ pub(crate) async fn open(world: &Arc<World>) {
             "usageClass": *chance.one(&["on-demand", "spot"]), "registrationMode": mode.as_str(),
             "idleSeconds": *chance.one(&[120, 600, 1800]), "maxUses": *chance.one(&[json!(null), json!(1), json!(3)]),
             "reuseWithin": *chance.one(&["repository", "owner", "any", "none"]),
-            "maxRuntimeMinutes": *chance.one(&[5, 10, 30]),
+            "maxRuntimeMinutes": *chance.one(&[5, 10, 30]), "maxHoldSeconds": LONGEST_HOLD,
         });
         if (&spec["reuseWithin"], &spec["registrationMode"]) == (&json!("none"), &json!("job")) {
             spec["jobs"] = json!({"root": true, "containers": "engine"});
         }
+        spec["sharing"] = world.shares.sharing();
+        if world.bug == Some(Bug::LabelBeforeClaim) {
+            spec["reuseWithin"] = json!("repository");
+        }
+        let able = (&spec["reuseWithin"], &spec["registrationMode"]) == (&json!("repository"), &json!("run"));
+        spec["registeredAhead"] = json!(able && world.registers_ahead);
         create(&person, spec).await;
     }
 }
@@ -91,6 +105,35 @@ async fn surely(table: &Table, write: &Write) -> Option<Item> {
     }
 }
 
+/// A person holds a machine now and then, whatever it does, for shorter or for longer than its class allows.
+pub(crate) async fn hold_machines(world: Arc<World>) {
+    if !world.fault_rates.has(Fault::MachineHeld) {
+        return;
+    }
+    let person = Table(Actor::new(&world, "ada", Role::Person));
+    loop {
+        sleep(Duration::from_secs(5)).await;
+        if !world.fault_rates.strikes(Fault::MachineHeld, &world.holds) {
+            continue;
+        }
+        world.trace.tell("* MachineHeld");
+        let live = |machine: &&Instance| machine.state().live();
+        let keys: Vec<RecordId> =
+            world.laws.lock().unwrap().instances().filter(live).map(Instance::key).collect();
+        if keys.is_empty() {
+            continue;
+        }
+        let Some(machine) = world.get::<Instance>(world.holds.one(&keys)).await else { continue };
+        let (now, length) = (world.clock_now(), world.holds.number(10..2 * LONGEST_HOLD));
+        let hold = Hold { by: "cli:ada".into(), until: millis(now + Duration::from_secs(length)) };
+        let (hold, at) = (item(&json!({"hold": hold})), item(&json!({"updatedAt": millis(now)})));
+        let set = hold.into_iter().chain(at).collect();
+        let one_more = [("version".to_owned(), 1)].into();
+        let write = Write::update(machine.key(), Guard::Version(machine.version), set, one_more);
+        surely(&person, &write).await;
+    }
+}
+
 /// Changes a class's limits now and then.
 pub(crate) async fn change_pools(world: Arc<World>) {
     let person = Table(Actor::new(&world, "admin", Role::Person));
@@ -139,13 +182,14 @@ pub(crate) async fn workflow(world: Arc<World>, number: u64, at: Duration) {
     sleep(at).await;
     let chance = &world.chance;
     let actor = Actor::new(&world, &format!("run-{number}"), Role::Workflow);
-    let repository = *chance.one(&["acme/web", "acme/api", "other/site"]);
+    let flood = world.shares.of_flood(number);
+    let repository = flood.map_or_else(|| *chance.one(&REPOSITORIES), |(repository, _)| repository);
     let (owner, name) = repository.split_once('/').expect("owner and name");
     let key = RecordId::new(format!("request#{repository}#{number}"), "request#default#1");
     let run = number.to_string();
     let of_run = ["--run-id", &run, "--repository", repository, "--attempt", "1"];
     world.github.set_run(owner, name, number, RunState::Active { attempt: 1 });
-    let asked = ask(&world, &of_run);
+    let asked = ask(&world, &of_run, flood.map(|(_, class)| class));
     let asked: Vec<&str> = asked.iter().map(String::as_str).collect();
     provision(&actor, &key, &asked).await;
     if world.strikes(Fault::SubmittedTwice) {
@@ -155,7 +199,7 @@ pub(crate) async fn workflow(world: Arc<World>, number: u64, at: Duration) {
         sleep(chance.seconds(0..60)).await;
     } else {
         until_decided(&world, &key).await;
-        let work = Instant::now() + chance.seconds(20..500);
+        let work = Instant::now() + chance.seconds(if flood.is_some() { 10..120 } else { 20..500 });
         while Instant::now() < work && !world.ending() {
             sleep(Duration::from_secs(5)).await;
         }
@@ -230,10 +274,11 @@ fn first_attempt(world: &World, (owner, name, number): (&str, &str, u64), asks_a
 }
 
 /// What a workflow asks for.
-fn ask(world: &World, of_run: &[&str]) -> Vec<String> {
+fn ask(world: &World, of_run: &[&str], of_flood: Option<&str>) -> Vec<String> {
     let chance = &world.chance;
     let classes: Vec<&String> = world.classes.keys().collect();
-    let (class, count) = (chance.one(&classes).as_str(), chance.number(1..6).to_string());
+    let class = of_flood.unwrap_or_else(|| chance.one(&classes).as_str());
+    let count = chance.number(if of_flood.is_some() { 1..3 } else { 1..6 }).to_string();
     let mut asked: Vec<&str> = vec!["provision", "--class", class, "--count", &count];
     asked.extend(of_run);
     asked.extend(["--timeout", *chance.one(&["2m", "300s", "10m"])]);
@@ -245,6 +290,9 @@ fn ask(world: &World, of_run: &[&str]) -> Vec<String> {
     }
     if chance.percent(25) {
         asked.push("--wait");
+    }
+    if let Some(priority) = world.shares.priority() {
+        asked.extend(["--priority", priority]);
     }
     asked.into_iter().map(str::to_owned).collect()
 }

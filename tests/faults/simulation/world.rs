@@ -7,10 +7,13 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use runyard::controller::{GitHubWatch, Settings};
+use runyard::decide::{Followed, Following};
 use runyard::model::{
-    Instance, InstanceArn, InstanceId, Item, Life, Record, RecordId, RegistrationMode, State, Timing, Write,
+    Ahead, Instance, InstanceArn, InstanceId, Item, Life, Place, Record, RecordId, RegistrationMode,
+    RunnerPackage, State, Timing, Write,
 };
-use runyard::ports::{Clock, Machine, Store};
+use runyard::ports::github::{EndOfLife, RunnerApplication, Scope};
+use runyard::ports::{Clock, GitHub as _, Machine, Store};
 use runyard_fakes::{
     FakeCompute, FakeGitHub, MemoryNotices, MemoryQueue, MemoryStore, SeededEntropy, TokioClock,
 };
@@ -20,15 +23,20 @@ use crate::simulation::bugs::{Bug, Highest};
 use crate::simulation::chance::Chance;
 use crate::simulation::fault_rates::{Fault, FaultRates};
 use crate::simulation::laws::{Laws, record};
+use crate::simulation::ledger::{CLOCKS, Shelf};
 use crate::simulation::plans::{Effects, Plan};
+use crate::simulation::shares::{Drawn, Watched};
 use crate::simulation::sim_host::SimHost;
 use crate::simulation::trace::Trace;
+use crate::simulation::versions::{Knowledge, VersionEnds};
 
 /// One seed's yard.
 pub(crate) struct World {
     /// The defect it is to have.
     pub(crate) bug: Option<Bug>,
     pub(crate) chance: Chance,
+    /// When a person holds which machine.
+    pub(crate) holds: Chance,
     pub(crate) fault_rates: FaultRates,
     pub(crate) trace: Trace,
     pub(crate) store: MemoryStore,
@@ -43,9 +51,15 @@ pub(crate) struct World {
     pub(crate) operators_off: Duration,
     /// The classes, and how each registers its runners.
     pub(crate) classes: BTreeMap<String, RegistrationMode>,
+    /// Whether classes that can do so register runners ahead.
+    pub(crate) registers_ahead: bool,
     pub(crate) machines: Mutex<BTreeMap<InstanceId, Arc<SimHost>>>,
     pub(crate) actors: Mutex<Vec<Arc<Actor>>>,
     pub(crate) laws: Mutex<Laws>,
+    /// Which classes are shared and how, and what is seen of it.
+    pub(crate) shares: Drawn,
+    pub(crate) watched: Mutex<Watched>,
+    pub(crate) shelf: Shelf,
     pub(crate) broken: Mutex<Vec<String>>,
     pub(crate) decided: AtomicBool,
     /// What operators take for classes, where they go by the version alone.
@@ -54,20 +68,27 @@ pub(crate) struct World {
     pub(crate) effects: Effects,
     /// The requests that jobs wait for: of attempts that were run again, and for which nobody asks.
     pub(crate) waited_for: Mutex<BTreeSet<RecordId>>,
+    /// The newest runner version, and those of which no runner can register.
+    versions: Mutex<(u32, BTreeSet<String>)>,
+    /// How the version that machines are launched with ends, where it does, and who knows.
+    pub(crate) ends: Option<VersionEnds>,
+    pub(crate) knowledge: Mutex<Knowledge>,
     stirred: AtomicBool,
 }
 
 impl World {
     /// A yard in which nothing acts yet.
     pub(crate) fn new(seed: u64, told: bool, bug: Option<Bug>, only: Option<&[Fault]>) -> Self {
-        let chance = Chance::of(seed);
-        let fault_rates = only.map_or_else(|| FaultRates::draw(&chance), FaultRates::only);
+        let (chance, holds) = (Chance::of(seed), Chance::of(seed ^ 0x0048_6f6c_6473));
+        let fault_rates = only.map_or_else(|| FaultRates::draw(&chance, &holds), FaultRates::only);
         // The race that it loses is rare: the workflow asks again at the moment at which the operator does.
         let fault_rates = match bug {
             Some(Bug::RerunOverwrites) => fault_rates.always(Fault::JobsRunAgain),
             Some(_) | None => fault_rates,
         };
-        let clock = TokioClock::starting("2026-01-05T12:00:00Z".parse().unwrap());
+        // A world with some faults alone is there for those.
+        let shelf = Shelf::of(seed, only.is_none());
+        let clock = TokioClock::starting(shelf.begin("2026-01-05T12:00:00Z".parse().unwrap()));
         let shared: Arc<dyn Clock> = Arc::new(clock);
         let compute = FakeCompute::new(shared.clone(), Arc::new(SeededEntropy::new(seed)));
         compute.lists_lag(*chance.one(&[Duration::ZERO, Duration::from_secs(5), Duration::from_secs(45)]));
@@ -75,31 +96,60 @@ impl World {
             let mode = *chance.one(&[RegistrationMode::Run, RegistrationMode::Job]);
             (name.to_owned(), mode)
         });
+        // No draw, so that the others are as they were.
+        let registers_ahead = only.is_none_or(<[Fault]>::is_empty);
+        let classes = classes.map(|(name, mode)| match bug {
+            Some(Bug::LabelBeforeClaim) => (name, RegistrationMode::Run),
+            Some(_) | None => (name, mode),
+        });
+        let shares = Drawn::of(seed, only.is_none_or(<[Fault]>::is_empty), &["small", "large"]);
+        let ends = VersionEnds::of(seed, bug, only.is_none(), clock.now());
+        let github = FakeGitHub::new(shared.clone());
+        if let Some(ends) = ends {
+            let end = EndOfLife { registration: None, runtime: Some(ends.at) };
+            github.set_end_of_life(&pinned().version, end);
+        }
+        let newest = if ends.is_some_and(|ends| ends.latest) { PINNED + 1 } else { PINNED };
+        if newest > PINNED {
+            github.offer(vec![application(package(newest))]);
+        }
         let memory = std::path::Path::new("/dev/shm");
         let dir = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
         Self {
             bug,
-            settings: settings(&chance, &fault_rates),
-            operators_off: Duration::from_secs(*chance.one(&[2, 20, 120, 3600])),
+            settings: Settings { sharing: shares.of_yard(), ..settings(&chance, &fault_rates, ends) },
+            operators_off: Duration::from_secs(*chance.one(&[2, 20, 120, 3600])).min(if shelf.is_on() {
+                CLOCKS
+            } else {
+                Duration::MAX
+            }),
             chance,
+            holds,
             fault_rates,
             trace: Trace::new(told),
             store: MemoryStore::new(),
             queue: MemoryQueue::new(shared.clone()),
             compute,
-            github: FakeGitHub::new(shared.clone()),
+            github,
             notices: MemoryNotices::new(shared),
             clock,
             dir: dir.unwrap(),
             classes: classes.into(),
+            registers_ahead,
             machines: Mutex::default(),
             actors: Mutex::default(),
             laws: Mutex::default(),
+            shares,
+            watched: Mutex::default(),
+            shelf,
             broken: Mutex::default(),
             decided: false.into(),
             highest: Highest::default(),
             effects: Effects::default(),
             waited_for: Mutex::default(),
+            versions: Mutex::new((newest, BTreeSet::new())),
+            ends,
+            knowledge: Mutex::default(),
             stirred: false.into(),
         }
     }
@@ -128,6 +178,17 @@ impl World {
         class == Some(&RegistrationMode::Job)
     }
 
+    /// Whether a machine's agent can be heard now.
+    pub(crate) fn is_heard(&self, id: &InstanceId) -> bool {
+        self.sim_host(id).is_some_and(|sim_host| !sim_host.dead.is_cancelled())
+    }
+
+    /// Judges how machines are shared, now.
+    pub(crate) fn look_at_shares(&self) {
+        let broken = self.watched.lock().unwrap().look(self, &self.laws.lock().unwrap());
+        broken.into_iter().for_each(|what| self.broke(what));
+    }
+
     /// Notes that a promise was broken.
     pub(crate) fn broke(&self, what: String) {
         self.trace.tell(&format!("BROKEN {what}"));
@@ -146,7 +207,10 @@ impl World {
     /// A write that was applied.
     pub(crate) fn written(&self, who: &str, write: &Write, old: Option<&Item>, new: Option<&Item>) {
         let mut laws = self.laws.lock().unwrap();
+        let before = laws.instance_of(&write.key).map(Instance::place);
         let mut broken = laws.written(write, old, new);
+        self.shelf.written(self.clock.now(), &write.key, new);
+        broken.extend(self.lends_ended(who, write, before, new));
         if write.key.pk().starts_with("instance#")
             && let Some(after) = laws.instance_of(&write.key)
         {
@@ -181,6 +245,35 @@ impl World {
         broken.into_iter().for_each(|what| self.broke(what));
     }
 
+    /// S28: a runner that was registered ahead is about to get these labels. The claim that has it is written before.
+    pub(crate) fn labels(&self, number: u64, labels: &[String]) {
+        let listed = self.github.all_runners().into_iter().find(|runner| runner.id == number);
+        let Some((id, ahead)) = listed.and_then(|runner| Ahead::named(&runner.name)) else { return };
+        let laws = self.laws.lock().unwrap();
+        let record = laws.instance_of(&Instance::key_of(&InstanceArn::local(&id)));
+        let taken = record.filter(|record| record.ahead.as_ref().is_some_and(|of| of.id == ahead));
+        let request = taken.and_then(|record| record.claim.as_ref()?.request.request());
+        let own = request.is_some_and(|request| labels.iter().any(|label| label == request.run_id.as_str()));
+        let place = record.map(Instance::place);
+        drop(laws);
+        if !own || matches!(place, Some(Place::IdlePooled | Place::CreatedWarm)) {
+            self.broke(format!("S28 {id}: its runner at rest gets {labels:?}, and is {place:?}"));
+        }
+    }
+
+    /// The defect that S28 is there for.
+    pub(crate) async fn label_early(&self, key: &RecordId, run: &str) {
+        let Some(machine) = self.get::<Instance>(key).await else { return };
+        let number = machine.ahead.as_ref().and_then(|ahead| ahead.runner_id);
+        let repository = machine.trust_domain.strip_prefix("repository:").and_then(|of| of.split_once('/'));
+        if let (Some(number), Some((owner, name))) = (number, repository) {
+            let scope = Scope::Repository { owner: owner.to_owned(), name: name.to_owned() };
+            let labels = [run.to_owned()];
+            self.labels(number, &labels);
+            let _ = self.github.set_labels(&scope, number, &labels).await;
+        }
+    }
+
     /// S5 and S9: an operator is about to end machines.
     pub(crate) fn ends(&self, who: &str, ids: &[InstanceId]) {
         for id in ids {
@@ -190,6 +283,23 @@ impl World {
                 self.broke(format!("S5 {id}: {who} ends it, its record says {state:?}"));
             }
         }
+    }
+
+    /// GitHub lists a newer runner version, which may be broken.
+    pub(crate) fn new_version(&self) {
+        let mut versions = self.versions.lock().unwrap();
+        versions.0 += 1;
+        let package = package(versions.0);
+        if self.chance.percent(40) {
+            versions.1.insert(package.version.clone());
+        }
+        self.trace.tell(&format!("runner {} is to be had", package.version));
+        self.github.offer(vec![application(package)]);
+    }
+
+    /// Whether no runner of a version can register.
+    pub(crate) fn is_broken(&self, version: &str) -> bool {
+        self.versions.lock().unwrap().1.contains(version)
     }
 
     /// The compute provider has done something: whoever looks after machines is to look.
@@ -207,8 +317,41 @@ impl World {
     }
 }
 
+/// The minor version that machines are launched with.
+const PINNED: u32 = 330;
+
+fn package(minor: u32) -> RunnerPackage {
+    RunnerPackage {
+        version: format!("2.{minor}.0"),
+        url: format!("https://github.com/actions/runner/releases/download/v2.{minor}.0/a.tar.gz"),
+        sha256: format!("{minor:064x}"),
+    }
+}
+
+/// What machines are launched with.
+pub(crate) fn pinned() -> RunnerPackage {
+    package(PINNED)
+}
+
+/// A package as GitHub lists it.
+fn application(package: RunnerPackage) -> RunnerApplication {
+    RunnerApplication {
+        os: "linux".into(),
+        architecture: "x64".into(),
+        filename: format!("actions-runner-linux-x64-{}.tar.gz", package.version),
+        download_url: package.url,
+        sha256: Some(package.sha256),
+    }
+}
+
+fn following(fault_rates: &FaultRates, ends: Option<VersionEnds>) -> Following {
+    let follows = ends.map_or_else(|| fault_rates.has(Fault::VersionsAppear), |ends| ends.latest);
+    let usual = follows.then(|| Followed { architecture: "x64".into(), pinned: pinned() });
+    Following { usual, ..Following::default() }
+}
+
 /// Durations as shipped, or short ones, which make more of an hour.
-fn settings(chance: &Chance, fault_rates: &FaultRates) -> Settings {
+fn settings(chance: &Chance, fault_rates: &FaultRates, ends: Option<VersionEnds>) -> Settings {
     let brisk = chance.percent(85);
     let pick = |shipped: u64, short: u64| Duration::from_secs(if brisk { short } else { shipped });
     Settings {
@@ -230,8 +373,10 @@ fn settings(chance: &Chance, fault_rates: &FaultRates) -> Settings {
             image: Duration::from_secs(3600),
         },
         requests_per_repository: 2000,
-        runner_version: None,
+        runner_version: (ends.is_some() || fault_rates.has(Fault::VersionsAppear)).then(|| pinned().version),
+        following: following(fault_rates, ends),
         sharing: Default::default(),
+        prices: Default::default(),
         sweep: pick(60, 20),
         github: GitHubWatch {
             run_poll: Some(Duration::from_secs(60)),

@@ -81,7 +81,7 @@ fn served(world: &World) -> bool {
         .all(|request| request.phase() == Phase::Released)
 }
 
-fn model(begin: World) -> Yards {
+pub(crate) fn model(begin: World) -> Yards {
     let sometimes: Vec<Sometimes> = vec![
         ("a machine runs", |_, world| world.all::<Instance>().any(|i| i.state() == State::Running)),
         ("a request is ready", |_, world| world.all::<Request>().any(|r| r.phase() == Phase::Ready)),

@@ -23,7 +23,7 @@ impl World {
         match &planned.action.effect {
             Effect::Instance(step, github) => {
                 let arn = &step.after.facts.instance_arn;
-                if !self.lets_go(who, arn, github, fate) {
+                if !self.lets_go(who, arn, github, fate) || fate == Fate::Cut {
                     return;
                 }
                 if self.is(Mutant::KillFirst) && step.after.state() == State::Terminated {
@@ -35,7 +35,18 @@ impl World {
                 }
             }
             Effect::Silence(step, seq) => self.silences(who, heard, planned, step.before.key(), *seq),
-            Effect::Request(_) | Effect::Launch(_) | Effect::Claim { .. } => {
+            Effect::Claim { request, machines, .. } => {
+                if self.is(Mutant::LabelBeforeClaim) {
+                    let run = request.before.id.run_id.as_str();
+                    for step in machines {
+                        self.labels_rest(&step.before.facts.instance_arn, run);
+                    }
+                }
+                if fate != Fate::Cut {
+                    self.write(who, heard, planned);
+                }
+            }
+            Effect::Request(_) | Effect::Launch(_) => {
                 self.write(who, heard, planned);
             }
             Effect::Bind { machines, .. } => {
@@ -79,7 +90,11 @@ impl World {
     /// Whether GitHub lets go of the runner that is to be removed before the write; nothing is asked for another write.
     fn lets_go(&mut self, who: usize, arn: &InstanceArn, github: &AtGitHub, fate: Fate) -> bool {
         match github {
-            AtGitHub::Nothing | AtGitHub::AttachRemoval(_) => return true,
+            AtGitHub::Nothing | AtGitHub::AttachRemoval(_) | AtGitHub::Confirm { .. } => return true,
+            AtGitHub::Label { runner, .. } => {
+                return self.sets_label(who, arn, runner.request.run_id.as_str(), fate);
+            }
+            AtGitHub::Forget { number, .. } => return number.is_none() || self.forgets(who, arn, fate),
             AtGitHub::ConfirmRemoved(_) => {}
         }
         if fate == Fate::Busy {
@@ -88,6 +103,7 @@ impl World {
         }
         for hand in self.hands.iter_mut().filter(|hand| hand.arn == *arn) {
             hand.listed = false;
+            hand.rest.iter_mut().for_each(|rest| rest.listed = false);
         }
         true
     }
@@ -226,7 +242,7 @@ impl World {
         let answer = match fate {
             Fate::Heard => Ok(Launched { machines, shortfalls: Vec::new() }),
             Fate::Partial => Ok(Launched { machines, shortfalls: vec![short()] }),
-            Fate::Lost | Fate::Busy => Err(ComputeError::Unknown("no answer".into())),
+            Fate::Lost | Fate::Busy | Fate::Cut => Err(ComputeError::Unknown("no answer".into())),
         };
         self.observe(who, Observation::Ordered(id.clone(), answer));
     }

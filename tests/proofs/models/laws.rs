@@ -24,7 +24,11 @@ impl World {
     /// Says what is wrong with a state, if something is.
     pub(crate) fn check(&mut self) {
         if self.wrong.is_none() {
-            self.wrong = self.holdings().or_else(|| self.budget()).or_else(|| self.runners());
+            self.wrong = self
+                .holdings()
+                .or_else(|| self.budget())
+                .or_else(|| self.runners())
+                .or_else(|| self.labels());
         }
     }
 
@@ -81,15 +85,15 @@ impl World {
             }
             if hand.listed
                 && self.setting.policy.github
-                && self.sight(&hand.arn).is_some_and(|(place, _)| place == Place::IdlePooled)
+                && self.sight(&hand.arn).is_some_and(|(place, ..)| place == Place::IdlePooled)
             {
                 return Some("S4: a machine is in the pool while GitHub lists its runner");
             }
             let (Some(runner), true) = (&hand.runner, self.alive(&hand.arn)) else { continue };
             match self.sight(&hand.arn) {
                 None => return Some("S3: a runner executes on a machine without a record"),
-                Some((Place::IdlePooled, _)) => return Some("S4: a runner executes on a pooled machine"),
-                Some((_, claim)) if claim.as_ref() != Some(runner) => {
+                Some((Place::IdlePooled, ..)) => return Some("S4: a runner executes on a pooled machine"),
+                Some((_, claim, _)) if claim.as_ref() != Some(runner) => {
                     return Some("S3: a runner executes for a claim that its record does not name");
                 }
                 Some(_) => {}

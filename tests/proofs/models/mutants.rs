@@ -39,6 +39,8 @@ pub(crate) enum Mutant {
     SilenceWithoutBeat,
     /// A machine is pooled although GitHub takes its runner for busy.
     PooledWhileBusy,
+    /// A runner at rest gets the label of a run before the claim is written.
+    LabelBeforeClaim,
 }
 
 impl Mutant {
@@ -60,7 +62,8 @@ impl Mutant {
             | Self::AgentReadsStale
             | Self::AgentResurrects
             | Self::SilenceWithoutBeat
-            | Self::PooledWhileBusy => true,
+            | Self::PooledWhileBusy
+            | Self::LabelBeforeClaim => true,
         }
     }
 

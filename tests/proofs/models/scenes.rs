@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::models::stored::Stored;
 use crate::models::world::{Hand, World};
 
-fn store(world: &mut World, value: &serde_json::Value) -> RecordId {
+pub(crate) fn store(world: &mut World, value: &serde_json::Value) -> RecordId {
     let item: serde_dynamo::Item = serde_dynamo::to_item(value).unwrap();
     let item: Item = item.into_inner().into_iter().collect();
     let stored = Stored::of(item);

@@ -2,7 +2,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use runyard_core::decide::{AtGitHub, Effect};
+use runyard_core::decide::Effect;
 use runyard_core::model::{
     Agent, Desired, Instance, InstanceArn, Place, RecordId, Request, Signal, Versioned,
 };
@@ -36,6 +36,10 @@ impl World {
             self.lists(who, &mut next);
         }
         self.agents(&mut next);
+        if self.left.loses > 0 {
+            let rests = self.hands.iter().filter(|hand| hand.rest.as_ref().is_some_and(|rest| rest.process));
+            next.extend(rests.map(|hand| Happens::Loses(hand.arn.clone())));
+        }
         if self.left.reclaimed > 0 {
             next.extend(self.living().map(|machine| Happens::Reclaims(machine.arn.clone())));
         }
@@ -54,10 +58,11 @@ impl World {
             if self.left.partial > 0 && matches!(planned.action.effect, Effect::Order(_)) {
                 fates.push(Fate::Partial);
             }
-            if self.left.busy > 0
-                && matches!(planned.action.effect, Effect::Instance(_, AtGitHub::ConfirmRemoved(_)))
-            {
-                fates.push(Fate::Busy);
+            if let Effect::Instance(step, github) = &planned.action.effect {
+                fates.extend(self.fates_at_github(&step.before.facts.instance_arn, github));
+            }
+            if self.is(Mutant::LabelBeforeClaim) && matches!(planned.action.effect, Effect::Claim { .. }) {
+                fates.extend((self.left.crashes > 0).then_some(Fate::Cut));
             }
             next.extend(fates.into_iter().map(|fate| Happens::Acts(who, planned.clone(), fate)));
         }
@@ -130,16 +135,11 @@ impl World {
                 self.left.partial -= u8::from(*fate == Fate::Partial);
                 self.left.busy -= u8::from(*fate == Fate::Busy);
                 self.carry_out(*who, planned, *fate);
-            }
-            Happens::Crashes(who) => {
-                self.left.crashes -= 1;
-                let held = self.operators[*who].lease == Some(self.token);
-                self.starts(*who);
-                if held {
-                    // The lease of its own former life is its to take again.
-                    self.takes(*who);
+                if *fate == Fate::Cut {
+                    self.dies(*who);
                 }
             }
+            Happens::Crashes(who) => self.dies(*who),
             Happens::Changes(who) => {
                 self.left.leases -= 1;
                 // A new holder reads everything before its first intent; the old one hears of it when it renews.
@@ -161,6 +161,7 @@ impl World {
                 }
                 self.change::<Agent>(&Agent::key_of(arn), 0, |agent| agent.heartbeat_seq += 1);
             }
+            Happens::Loses(arn) => self.loses(arn),
             Happens::Reclaims(arn) => {
                 self.left.reclaimed -= 1;
                 self.machine(arn).expect("a machine").state = MachineState::Terminated;
@@ -189,6 +190,16 @@ impl World {
         }
         self.asks();
         self.check();
+    }
+
+    fn dies(&mut self, who: usize) {
+        self.left.crashes -= 1;
+        let held = self.operators[who].lease == Some(self.token);
+        self.starts(who);
+        if held {
+            // The lease of its own former life is its to take again.
+            self.takes(who);
+        }
     }
 
     /// An operator takes the lease.
@@ -236,25 +247,32 @@ impl World {
 
     /// An agent starts or stops its runner as the record it read asks, and says that it did so.
     pub(crate) fn speaks(&mut self, arn: &InstanceArn) {
+        // Machines that are launched here show no key and get no credential: theirs are not followed at GitHub.
+        let registers = self.instance(arn).is_some_and(|instance| instance.registration_seq > 0);
         let Some(hand) = self.hands.iter_mut().find(|hand| hand.arn == *arn) else { return };
         let Some(sight) = &hand.sight else { return };
         let Some((signal, runner)) = says(sight) else { return };
         hand.said = Some((signal, claim_of(sight).to_owned()));
-        hand.listed |= runner.is_some();
+        hand.listed |= runner.is_some() && registers;
         hand.runner = runner;
+        if let Some(rest) = &mut hand.rest {
+            rest.process &= rest.is_wanted(sight);
+        }
         self.signals(arn);
     }
 
     /// An agent writes what it has to say, if its record is there.
     fn signals(&mut self, arn: &InstanceArn) {
-        let said = self.hands.iter().find(|hand| hand.arn == *arn).and_then(|hand| hand.said.clone());
-        let Some((signal, mut claim)) = said else { return };
+        let Some(hand) = self.hands.iter().find(|hand| hand.arn == *arn) else { return };
+        let Some((signal, mut claim)) = hand.said.clone() else { return };
+        let rests = hand.rest.as_ref().is_some_and(|rest| rest.process);
         if self.is(Mutant::SignalForAnyClaim)
             && let Some(named) = self.sight(arn)
         {
             claim_of(&named).clone_into(&mut claim);
         }
-        self.change::<Agent>(&Agent::key_of(arn), print_of(&(signal, &claim)), |agent| {
+        self.change::<Agent>(&Agent::key_of(arn), print_of(&(signal, &claim, rests)), |agent| {
+            agent.ahead = agent.ahead.take().filter(|_| rests);
             agent.signal = Some(signal);
             agent.signal_claim_id = Some(claim);
             agent.heartbeat_seq += 1;
@@ -282,18 +300,21 @@ fn claim_of(sight: &Sight) -> &str {
         | Place::Claimed
         | Place::Running
         | Place::IdleCleaning
+        | Place::IdleHeld
         | Place::IdlePooled
         | Place::Terminated => sight.1.as_ref().map_or("", runyard_core::model::ClaimId::as_str),
     }
 }
 
 /// What an honest agent does about a record, as far as others can tell: the signal, and its runner's claim after.
-fn says((place, claim): &Sight) -> Option<(Signal, Option<runyard_core::model::ClaimId>)> {
+fn says((place, claim, ahead): &Sight) -> Option<(Signal, Option<runyard_core::model::ClaimId>)> {
     match place {
         Place::CreatedWarm => Some((Signal::Ok, None)),
+        // Its runner has not the label of the run yet.
+        Place::Claimed if ahead.is_some() => None,
         Place::CreatedBound | Place::Claimed | Place::Running => Some((Signal::RegOk, claim.clone())),
         Place::IdleCleaning => Some((Signal::RemoveRegOk, None)),
-        Place::Nowhere | Place::IdlePooled | Place::Terminated => None,
+        Place::Nowhere | Place::IdleHeld | Place::IdlePooled | Place::Terminated => None,
     }
 }
 
@@ -306,7 +327,8 @@ pub(crate) fn told(happens: &Happens) -> String {
                 Fate::Heard => "",
                 Fate::Lost => " (answer lost)",
                 Fate::Partial => " (in part)",
-                Fate::Busy => " (GitHub takes the runner for busy)",
+                Fate::Busy => " (GitHub refuses)",
+                Fate::Cut => " (and dies before it writes)",
             };
             format!("operator {who}: {}{fate}", planned.action.describe())
         }
@@ -319,6 +341,7 @@ pub(crate) fn told(happens: &Happens) -> String {
         Happens::Speaks(arn) => format!("the agent of {} does what it read and says so", arn.instance_id()),
         Happens::Repeats(arn) => format!("the agent of {} writes its signal again", arn.instance_id()),
         Happens::Beats(arn) => format!("the agent of {} beats", arn.instance_id()),
+        Happens::Loses(arn) => format!("the agent of {} loses its runner at rest", arn.instance_id()),
         Happens::Reclaims(arn) => format!("EC2 takes {}", arn.instance_id()),
         Happens::Releases(key) => format!("the workflow releases {}", short(key)),
         Happens::Lists(who, None) => format!("operator {who} lists the machines"),

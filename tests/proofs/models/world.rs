@@ -15,6 +15,7 @@ use runyard_core::model::{
 use runyard_core::ports::Machine;
 use runyard_core::yard::{Now, Observation};
 
+use crate::models::ahead::AtRest;
 use crate::models::mutants::Mutant;
 use crate::models::operator::{Operator, Operators, Possible};
 use crate::models::stored::{Kept, Stored, Table, print_of};
@@ -32,12 +33,14 @@ pub(crate) struct Left {
     pub(crate) crashes: u8,
     /// Writes and launches that happen although their caller hears nothing of it.
     pub(crate) lost: u8,
-    /// Launches that bring fewer machines than asked for.
+    /// Launches that bring fewer machines than asked for, and labels that are set without an answer.
     pub(crate) partial: u8,
-    /// Removals of a runner that GitHub refuses, because it takes the runner for busy.
+    /// Removals of a runner that GitHub refuses, because it takes the runner for busy, and labels that it refuses.
     pub(crate) busy: u8,
     /// Machines that EC2 takes away.
     pub(crate) reclaimed: u8,
+    /// Agents that lose the runner that was registered ahead.
+    pub(crate) loses: u8,
     /// Lists of machines that do not show one that is there.
     pub(crate) unlisted: u8,
     /// Changes of the lease's holder.
@@ -62,6 +65,8 @@ pub(crate) struct Hand {
     pub(crate) runner: Option<ClaimId>,
     /// Whether GitHub lists a runner of this machine.
     pub(crate) listed: bool,
+    /// The runner that was registered ahead of a claim.
+    pub(crate) rest: Option<AtRest>,
     /// What it said last, and for which claim.
     pub(crate) said: Option<(Signal, String)>,
     /// All that its record ever said; kept only where an agent may read the past.
@@ -71,12 +76,13 @@ pub(crate) struct Hand {
 impl Hand {
     /// Of a machine that was just recorded.
     pub(crate) fn of(arn: &InstanceArn) -> Self {
-        Self { arn: arn.clone(), sight: None, runner: None, listed: false, said: None, past: Vec::new() }
+        let (arn, past) = (arn.clone(), Vec::new());
+        Self { arn, sight: None, runner: None, listed: false, rest: None, said: None, past }
     }
 }
 
-/// A record as its agent reads it.
-pub(crate) type Sight = (Place, Option<ClaimId>);
+/// A record as its agent reads it: its place, its claim, and the runner registered ahead that it names.
+pub(crate) type Sight = (Place, Option<ClaimId>, Option<ClaimId>);
 
 /// What is the same in all states of a model, and what was found out in some.
 #[derive(Debug)]
@@ -131,6 +137,8 @@ pub(crate) enum Happens {
     Repeats(InstanceArn),
     /// The agent of a machine says that it is there.
     Beats(InstanceArn),
+    /// The agent of a machine loses the runner that was registered ahead.
+    Loses(InstanceArn),
     /// EC2 takes a machine away.
     Reclaims(InstanceArn),
     /// The workflow releases its request.
@@ -152,8 +160,10 @@ pub(crate) enum Fate {
     Lost,
     /// It is done in part and answered.
     Partial,
-    /// GitHub takes the runner for busy.
+    /// GitHub takes the runner for busy, or refuses its label.
     Busy,
+    /// It is done at GitHub, and the operator dies before it writes.
+    Cut,
 }
 
 impl World {
@@ -175,7 +185,9 @@ impl World {
                 image: Duration::from_secs(3600),
             },
             requests_per_repository: 2000,
+            prices: Default::default(),
             sharing: Default::default(),
+            following: Default::default(),
             github: false,
             inventory: false,
         };
@@ -343,7 +355,8 @@ impl World {
     /// What the agent of a machine reads in its record now.
     pub(crate) fn sight(&self, arn: &InstanceArn) -> Option<Sight> {
         let claim = |instance: &Instance| instance.claim.as_ref().map(|claim: &Claim| claim.id.clone());
-        self.instance(arn).map(|instance| (instance.place(), claim(instance)))
+        let ahead = |instance: &Instance| instance.ahead.as_ref().map(|ahead| ahead.id.clone());
+        self.instance(arn).map(|instance| (instance.place(), claim(instance), ahead(instance)))
     }
 
     pub(crate) fn refused(&self) -> bool {
@@ -361,6 +374,7 @@ impl World {
         for hand in hands {
             let said = hand.said.as_ref().map(|(signal, claim)| (*signal as u8, claim));
             (&hand.arn, &hand.sight, &hand.runner, hand.listed, said, &hand.past).hash(&mut hasher);
+            hand.rest.hash(&mut hasher);
         }
         (token, launches, unsettled, passed, silent, wrong).hash(&mut hasher);
         if with_left {

@@ -8,9 +8,10 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use runyard_core::decide::Role;
 use runyard_core::model::{
-    Agent, AttributeValue, Claim, ClaimId, ClassName, Instance, InstanceArn, InstanceFacts, InstanceId,
-    Interruption, InterruptionAction, Jobs, Launch, LaunchId, LaunchPhase, Life, Phase, Pool, Reading,
-    Reason, RecordId, Registration, Request, RunId, Signal, Threshold, UsageClass, read,
+    Agent, Ahead, AheadReport, AttributeValue, Claim, ClaimId, ClassName, Hold, Instance, InstanceArn,
+    InstanceFacts, InstanceId, Interruption, InterruptionAction, Jobs, Launch, LaunchId, LaunchPhase, Life,
+    Phase, Pool, Reading, Reason, RecordId, Registration, Request, RunId, Signal, Threshold, UsageClass,
+    read,
 };
 use runyard_core::ports::{ComputeError, Machine, MachineState};
 use runyard_core::yard::Observation;
@@ -197,7 +198,7 @@ fn pool() -> impl Strategy<Value = serde_json::Value> {
     (numbers, times, words).prop_map(|(numbers, times, words)| {
         json!({
             "desired": numbers.0, "max": numbers.1, "maxUses": numbers.2, "idleSeconds": times.0,
-            "maxAgeSeconds": times.1, "paused": words.0, "reuseWithin": words.1, "registrationMode": words.2.0, "labelMode": words.2.1,
+            "maxAgeSeconds": times.1, "paused": words.0, "registeredAhead": !words.0, "reuseWithin": words.1, "registrationMode": words.2.0, "labelMode": words.2.1,
             "jobs": {"root": words.2.1 == "secret"},
             "maxRuntimeMinutes": words.3,
         })
@@ -286,6 +287,8 @@ fn instance(n: usize, any_yard: &AnyMachine, requests: &[AnyRequest]) -> Instanc
         life,
         claim: claimed.then_some(claim),
         jobs: Jobs { root: any_yard.uses % 3 == 1, ..Jobs::default() },
+        runner: None,
+        spans: vec![],
         threshold: live.then_some(Threshold { at: any_yard.threshold, set_at: any_yard.created }),
         state_since: at,
         uses: any_yard.uses,
@@ -295,13 +298,24 @@ fn instance(n: usize, any_yard: &AnyMachine, requests: &[AnyRequest]) -> Instanc
         registration_seq: any_yard.boxed.map_or(0, |_| 1),
         removal: sealed.filter(|_| live),
         promotion: None,
+        ahead: (any_yard.uses.is_multiple_of(2))
+            .then(|| Ahead { id: ahead(n), runner_id: any_yard.boxed.map(|_| 7) }),
         registration_failures: any_yard.failures,
         expired_by: any_yard.expired.then(|| "ada".into()),
+        // Some of those that were touched by nobody else.
+        hold: (!any_yard.expired && any_yard.uses % 4 == 3)
+            .then(|| Hold { by: "ada".into(), until: any_yard.threshold }),
+        logs_requested: None,
         console: None,
         expires_at: (any_yard.place > 6).then(|| any_yard.threshold.as_second()),
         version: any_yard.version,
         updated_at: at,
     }
+}
+
+/// The id of the runner that a machine registered ahead, if it did.
+fn ahead(n: usize) -> ClaimId {
+    ClaimId::of(&id(n), 1)
 }
 
 fn agent(n: usize, any_yard: &AnyMachine, seq: u64) -> Agent {
@@ -318,6 +332,11 @@ fn agent(n: usize, any_yard: &AnyMachine, seq: u64) -> Agent {
         public_key: any_yard.key.map(str::to_owned),
         interruption: any_yard.notice.map(|(action, at)| Interruption { action, at }),
         registration_done: any_yard.boxed.map(|_| 1),
+        ahead: any_yard.boxed.map(|_| AheadReport {
+            id: ahead(n).to_string(),
+            runner_id: Some(7),
+            listening: any_yard.spot,
+        }),
         ..Agent::born(&arn, any_yard.created)
     }
 }

@@ -43,7 +43,9 @@ pub(crate) fn policy() -> Policy {
             image: Duration::from_secs(3600),
         },
         requests_per_repository: 2000,
+        prices: Default::default(),
         sharing: Default::default(),
+        following: Default::default(),
         github: false,
         inventory: true,
     }
@@ -268,6 +270,7 @@ impl World {
                 after.registration = sealed;
                 after.registration_seq += 1;
             }
+            Credential::Ahead { .. } => after.registration = sealed,
             Credential::Removal(_) => after.removal = sealed,
             Credential::Promotion(_) => {
                 let claim_id = after.claim.as_ref().expect("it is cleaned after a claim").id.clone();

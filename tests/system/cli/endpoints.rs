@@ -4,6 +4,8 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpListener;
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::cli::yard::command;
 
@@ -93,5 +95,48 @@ fn credentials_come_from_a_process_or_a_sign_in_that_a_profile_names() {
         let said = String::from_utf8(ended.stderr).unwrap();
         assert_eq!(ended.status.code(), Some(1), "{profile}: {said}");
         assert!(!said.contains("feature"), "{profile}: {said}");
+    }
+}
+
+/// The metadata service as it is where there is none: it takes connections and says nothing. How many there were.
+fn silence() -> (String, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    let count = Arc::new(AtomicUsize::new(0));
+    let counted = count.clone();
+    std::thread::spawn(move || {
+        let mut open = Vec::new();
+        while let Ok((stream, _)) = listener.accept() {
+            counted.fetch_add(1, Ordering::SeqCst);
+            open.push(stream);
+        }
+    });
+    (address, count)
+}
+
+/// Each attempt waits 300 ms at most: the first mistakes are answered within a second.
+#[test]
+fn where_no_metadata_answers_it_is_asked_twice_at_most_and_the_mistake_is_named() {
+    let home = tempfile::tempdir().unwrap();
+    for (region, told) in [("", "no AWS region is set"), ("us-west-2", "AWS credentials")] {
+        let (address, count) = silence();
+        let mut command = command(&["get", "pools"]);
+        for name in ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_DYNAMODB", "AWS_REGION", "AWS_DEFAULT_REGION"]
+            .into_iter()
+            .chain(["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_EC2_METADATA_DISABLED"])
+        {
+            command.env_remove(name);
+        }
+        command.env("AWS_EC2_METADATA_SERVICE_ENDPOINT", address).env("HOME", home.path());
+        if !region.is_empty() {
+            command.env("AWS_REGION", region);
+        }
+        let ended = command.output().unwrap();
+        let said = String::from_utf8(ended.stderr).unwrap();
+        assert!(!ended.status.success() && said.contains(told), "{told}: {said}");
+        assert!(!said.contains("dispatch") && said.lines().count() <= 3, "{said}");
+        // A connection may serve two attempts.
+        let asked = count.load(Ordering::SeqCst);
+        assert!((1..=2).contains(&asked), "{told}: {asked}");
     }
 }

@@ -14,7 +14,7 @@ use serde_json::Value;
 use runyard_support::engine::Engine;
 
 /// How long a condition may take to come true.
-const WITHIN: Duration = Duration::from_secs(30);
+const WITHIN: Duration = Duration::from_secs(120);
 
 /// The repository of all tests.
 pub(crate) const REPOSITORY: &str = "acme/web";

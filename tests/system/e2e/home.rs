@@ -69,13 +69,20 @@ impl Home {
 
     /// What it takes to talk to it.
     pub(crate) fn client(&self) -> Client {
+        let (client, store) = self.table();
+        let endpoint = client["AWS_ENDPOINT_URL"].clone();
+        Client { environment: client, endpoint, store, github: GitHub::of(&self.dir()) }
+    }
+
+    /// What it takes to talk to its table, whoever plays GitHub.
+    pub(crate) fn table(&self) -> (Environment, DynamoStore) {
         let text = fs::read_to_string(self.dir().join("env")).expect("`up` writes the file `env`");
         let exported = text.lines().filter_map(|line| line.strip_prefix("export ")?.split_once('='));
         let mut client = environment([]);
         client.extend(exported.map(|(name, value)| (name.to_owned(), value.to_owned())));
         let endpoint = client["AWS_ENDPOINT_URL"].clone();
         let store = history::store_as(&client["AWS_ACCESS_KEY_ID"], &endpoint);
-        Client { environment: client, endpoint, store, github: GitHub::of(&self.dir()) }
+        (client, store)
     }
 
     /// Every machine that the directory ever had.

@@ -117,14 +117,14 @@ async fn kill_somebody(home: &mut Home, client: &Client, random: &mut StdRng, ta
     let aimed = |snapshot: &Snapshot| {
         snapshot.all::<Request>().iter().any(|request| phases.contains(&request.phase()))
     };
-    until("the phase that is aimed at", AIM * 10, async || {
+    until("the phase that is aimed at", REST, async || {
         let snapshot = history::snapshot(&client.store).await?;
         (aimed(&snapshot) || Instant::now() > end).then_some(())
     })
     .await;
     // The random moment itself: it is not waited for anything.
     sleep(Duration::from_millis(random.random_range(0..250))).await;
-    let seen = until("a look at the table", AIM * 10, async || history::snapshot(&client.store).await).await;
+    let seen = until("a look at the table", REST, async || history::snapshot(&client.store).await).await;
     if seen.of_one_moment {
         tally.moments += 1;
         assert_eq!(laws::judge_moment(&seen.items), Vec::<String>::new());

@@ -63,9 +63,15 @@ fn keep_exchanges(home: &Home) -> PathBuf {
     file
 }
 
+/// How many boxes the machine got so far.
+async fn boxes(client: &Client) -> u64 {
+    let listed = client.runs(&["get", "instances", "-o", "json"], 0).await.json();
+    listed["items"][0]["registrationSeq"].as_u64().unwrap_or_default()
+}
+
 /// A run from its first word to its last.
 async fn serve(client: &Client, run: u64, jobs: u64) {
-    let id = run.to_string();
+    let (id, before) = (run.to_string(), boxes(client).await);
     let of_run = ["--run-id", &id, "--repository", REPOSITORY];
     until("the run at GitHub", LIMIT, async || client.github.run_opened(REPOSITORY, run).await).await;
     client
@@ -81,6 +87,10 @@ async fn serve(client: &Client, run: u64, jobs: u64) {
         jobs.iter().all(|job| job["conclusion"] == "success").then_some(())
     })
     .await;
+    // With a runner per job the next one is made by now, and is between its start and its first session, or about there.
+    if jobs > 1 {
+        until("the next runner", LIMIT, async || (boxes(client).await > before + jobs).then_some(())).await;
+    }
     client.runs(&[&["release"], &of_run[..], &["--wait"]].concat(), 0).await;
     until("the run's end at GitHub", LIMIT, async || client.github.run_ended(run).await).await;
 }

@@ -34,6 +34,7 @@ pub(crate) struct Cloud {
 pub(crate) struct Listed {
     pub(crate) id: String,
     pub(crate) owner: String,
+    pub(crate) class: Option<String>,
     pub(crate) alive: bool,
 }
 
@@ -114,6 +115,19 @@ impl Cloud {
         listed(&self.ec2(), table).await.expect("EC2 answers")
     }
 
+    /// The queues and launch templates that are there for a class.
+    pub(crate) async fn of_class(&self, table: &str, class: &str) -> BTreeSet<String> {
+        let name = format!("{table}-{class}");
+        let sqs = aws_sdk_sqs::Client::new(&Self::sdk(&self.sqs));
+        let queues = sqs.list_queues().queue_name_prefix(&name).send().await.expect("SQS answers");
+        let queues = queues.queue_urls.unwrap_or_default();
+        let queues = queues.iter().filter_map(|url| url.rsplit('/').next()).map(str::to_owned);
+        let templates = self.ec2().describe_launch_templates().send().await.expect("EC2 answers");
+        let templates = templates.launch_templates.unwrap_or_default();
+        let named = templates.into_iter().filter_map(|one| one.launch_template_name);
+        queues.chain(named.filter(|one| *one == name).map(|one| format!("template {one}"))).collect()
+    }
+
     /// Receives from a class's queue until everything wanted was among it, and gives it all back.
     pub(crate) async fn announces(&self, queue: &str, wanted: &BTreeSet<Hint>) {
         let client = aws_sdk_sqs::Client::new(&Self::sdk(&self.sqs));
@@ -160,10 +174,12 @@ pub(crate) async fn listed(client: &aws_sdk_ec2::Client, table: &str) -> Option<
             };
             let state = instance.state().and_then(|state| state.name()).cloned();
             let alive = matches!(state, Some(InstanceStateName::Pending | InstanceStateName::Running));
+            let class = instance.tags().iter().find(|tag| tag.key() == Some("runyard:class"));
+            let class = class.and_then(|tag| tag.value()).map(str::to_owned);
             if instance.tags().iter().any(ours)
                 && let Some(id) = instance.instance_id
             {
-                all.push(Listed { id, owner: owner.clone(), alive });
+                all.push(Listed { id, owner: owner.clone(), class, alive });
             }
         }
     }

@@ -52,7 +52,9 @@ fn settings(identity: &str) -> Settings {
         },
         requests_per_repository: 2000,
         runner_version: None,
+        following: Default::default(),
         sharing: Default::default(),
+        prices: Default::default(),
         sweep: minutes(5),
         github: runyard::controller::GitHubWatch::default(),
     }
@@ -127,6 +129,7 @@ fn operator(
         github: None,
         notices: None,
         doorbell: None,
+        history: None,
         clock: clock.clone(),
         entropy: Arc::new(SystemEntropy),
         metrics: Metrics::new(clock.clone()),

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
+use std::ops::Range;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -25,7 +26,11 @@ const LOOK: Duration = Duration::from_millis(300);
 pub(crate) struct Setup {
     pub(crate) table: String,
     pub(crate) dir: PathBuf,
+    /// The classes whose machines come up without an agent.
+    pub(crate) without_agent: Vec<String>,
     pub(crate) environment: Environment,
+    /// Seconds from a machine's launch to the start of its agent; empty: at once.
+    pub(crate) boots: Range<f64>,
     /// Durations of `[timing]`, by key.
     pub(crate) timing: Vec<(&'static str, &'static str)>,
     pub(crate) runner_url: String,
@@ -76,6 +81,9 @@ impl Machines {
 
 /// Starts or ends what a machine runs; whether it switched itself off.
 fn settle(machine: &Listed, setup: &Setup, agents: &mut BTreeMap<String, Option<Child>>) -> bool {
+    if machine.class.as_ref().is_some_and(|class| setup.without_agent.contains(class)) {
+        return false;
+    }
     match agents.get_mut(&machine.id) {
         None if machine.alive => {
             agents.insert(machine.id.clone(), Some(start(machine, setup)));
@@ -100,7 +108,9 @@ fn start(machine: &Listed, setup: &Setup) -> Child {
     let config = dir.join("agent.toml");
     fs::write(&config, configuration(machine, setup)).expect("a file");
     let log = File::create(dir.join("agent.log")).expect("a file");
+    let boots = setup.boots.start + (setup.boots.end - setup.boots.start) * fastrand::f64();
     let mut command = Command::new("setsid");
+    command.args(["sh", "-c", r#"sleep "$0" && exec "$@""#]).arg(boots.to_string());
     command.arg(agent()).arg("--config").arg(&config).env_clear().envs(&setup.environment);
     command.env(MARKER, &machine.id).current_dir(&dir).stdin(Stdio::null());
     command.stdout(log.try_clone().expect("a file can be shared")).stderr(log);

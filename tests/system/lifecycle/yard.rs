@@ -2,6 +2,7 @@
 //! file and the environment, a GitHub of one's own, and an agent on every machine.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,7 +64,7 @@ pub(crate) struct Yard {
     pub(crate) store: DynamoStore,
     pub(crate) cloud: Cloud,
     operator: Running,
-    environment: Environment,
+    pub(crate) environment: Environment,
     /// The operator's own: its configuration, and what that says beside it.
     settings: Environment,
     config: PathBuf,
@@ -73,6 +74,32 @@ pub(crate) struct Yard {
 impl Yard {
     /// A table with one class of at most `max` machines, `desired` of them ahead of need, and an operator on it.
     pub(crate) async fn on(cloud: Cloud, desired: u32, max: u32) -> Self {
+        Self::with(cloud, desired, max, &[], &[]).await
+    }
+
+    /// The same, whose machines take so many seconds to boot, and none are wanted yet.
+    pub(crate) async fn of_boots(cloud: Cloud, boots: Range<f64>) -> Self {
+        Self::made(cloud, (0, 1), &[], &[], boots).await
+    }
+
+    /// The same with settings of the operator's environment, and classes whose machines come up without an agent.
+    pub(crate) async fn with(
+        cloud: Cloud,
+        desired: u32,
+        max: u32,
+        more: &[(&str, &str)],
+        without_agent: &[&str],
+    ) -> Self {
+        Self::made(cloud, (desired, max), more, without_agent, 0.0..0.0).await
+    }
+
+    async fn made(
+        cloud: Cloud,
+        (desired, max): (u32, u32),
+        more: &[(&str, &str)],
+        without_agent: &[&str],
+        boots: Range<f64>,
+    ) -> Self {
         let scratch = tempfile::tempdir().expect("a place for files");
         let github = github(scratch.path().join("github")).await;
         let mut environment = environment(cloud.environment());
@@ -89,7 +116,9 @@ impl Yard {
         let setup = Setup {
             table: TABLE.into(),
             dir: scratch.path().join("machines"),
+            without_agent: without_agent.iter().map(|class| (*class).to_owned()).collect(),
             environment: environment.clone(),
+            boots,
             timing: TIMING.into(),
             runner_url: github.package_url(),
             runner_sha256: github.package_sha256().to_owned(),
@@ -109,6 +138,7 @@ impl Yard {
             ]
             .map(|(name, value)| (format!("RUNYARD_{name}"), value)),
         );
+        settings.extend(more.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
         let arguments = ["operator", "--config", config.to_str().expect("UTF-8")];
         let operator = Running::start(&settings, &arguments, scratch.path().join("operator.log"));
         let store = history::store(&cloud.dynamodb);
@@ -120,6 +150,11 @@ impl Yard {
         let ended = verb(&self.environment, arguments).await;
         assert_eq!(ended.code, Some(0), "{arguments:?}: {ended:?}\n{}", self.last_words());
         ended
+    }
+
+    /// Runs a verb to its end, however that comes.
+    pub(crate) async fn verb(&self, arguments: &[&str]) -> Ended {
+        verb(&self.environment, arguments).await
     }
 
     /// Runs a verb with the operator's configuration to its end, which must come with success.

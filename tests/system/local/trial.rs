@@ -40,7 +40,7 @@ fn a_tried_class_tells_each_step_and_keeps_no_machine() {
         "its runner is registered and listens",
         "cleaned",
         "ended",
-        "cost: left out",
+        "cost: not known",
         "console: ",
     ] {
         assert!(told.contains(step), "{step}: {told}");
