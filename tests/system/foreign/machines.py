@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from nacl.public import PrivateKey, SealedBox
 
 import records
-from records import Refused, Table, agent_key
+from records import Refused, Table, agent_key, log_key
 
 BEAT = 0.25
 """Seconds between two looks at a machine's record, and between two heartbeats."""
@@ -33,32 +33,64 @@ class Machine:
     key: PrivateKey = field(default_factory=PrivateKey.generate)
     opened: dict[str, dict] = field(default_factory=dict)
     """The last opened box by kind, `registration` or `removal`."""
+    answered: str = ""
+    """When the logs were asked for that it wrote last."""
+    github: object = None
+    """Where it registers a runner ahead of a claim (contract 2.9); without it, it does not know how."""
+    resting: dict | None = None
+    """That runner, as its agent record shows it."""
     serving: str = ""
     claims: list[str] = field(default_factory=list)
     """Every claim it registered for, in order."""
+
+    def decrypt(self, sealed: str) -> dict:
+        return json.loads(SealedBox(self.key).decrypt(base64.b64decode(sealed)))
 
     def open(self, kind: str, instance: dict) -> dict | None:
         """Opens a sealed box of the record for its present claim, if there is one."""
         if kind not in instance:
             return None
-        box = json.loads(SealedBox(self.key).decrypt(base64.b64decode(instance[kind])))
+        box = self.decrypt(instance[kind])
         self.opened[kind] = box
-        return box if box["claimId"] == instance["claimId"] else None
+        return box if box.get("claimId") == instance["claimId"] else None
+
+    def rest(self, instance: dict) -> None:
+        """Registers the runner that the record wants ahead of a claim, or ends the one that it wants no more."""
+        wanted, free = instance.get("ahead"), not instance["runId"]
+        if self.resting and (not wanted or wanted["id"] != self.resting["id"] or (free and "pooledAt" not in instance)):
+            self.resting = None
+        if self.resting or not self.github or not free or "pooledAt" not in instance or not wanted:
+            return
+        box = "registration" in instance and self.decrypt(instance["registration"])
+        if box and box.get("aheadId") == wanted["id"]:
+            self.opened["ahead"] = box
+            number = self.github.register(box["runnerName"], box["labels"])
+            self.resting = {"id": wanted["id"], "runnerId": number, "listening": True}
 
     def signal(self, instance: dict, sealed: bool) -> dict | None:
         """What an honest agent would say of this record, as far as the switches let it."""
         claim = instance["claimId"]
+        if claim and "hold" in instance and not instance["runId"]:
+            return None
         if instance["runId"]:
             if self.boots != "ok" or self.registers == "silent":
                 return self.boot_signal() if not self.claims and not instance.get("uses") else None
-            if sealed and self.serving != claim and self.open("registration", instance) is None:
+            if self.resting:
+                # Its runner has the label of the run once the record says so, and never a box.
+                if instance["state"] != "running":
+                    return None
+                self.extra["runnerId"] = self.resting["runnerId"]
+            elif sealed and self.serving != claim and self.open("registration", instance) is None:
                 return None
             if self.registers == "ok" and self.serving != claim:
                 self.serving = claim
                 self.claims.append(claim)
+                if not self.resting:
+                    self.extra.pop("runnerId", None)
             return said("UD_REG_OK" if self.registers == "ok" else "UD_REG_FAILED", claim, instance["runId"])
         if claim:
-            if self.cleans == "silent" or (sealed and self.serving == claim and self.open("removal", instance) is None):
+            waits = sealed and self.serving == claim and "runnerId" not in self.extra
+            if self.cleans == "silent" or (waits and self.open("removal", instance) is None):
                 return None
             self.serving = ""
             return said("UD_REMOVE_REG_OK" if self.cleans == "ok" else "UD_REMOVE_REG_FAILED", claim, "")
@@ -112,9 +144,26 @@ class Machines:
             self.machines[arn] = machine
         machine = self.machines[arn]
         fields = dict(machine.extra)
+        asked = instance.get("logsRequestedAt", "")
+        if machine.beats and asked != machine.answered:
+            machine.answered = asked
+            self.table.update(
+                log_key(arn),
+                "attribute_exists(pk) OR attribute_not_exists(pk)",
+                kind="log",
+                because="asked",
+                at=records.now(),
+                requestedAt=asked,
+                agentVersion="foreign",
+                parts=[{"name": "boot", "text": f"the first boot of {arn}"}],
+                updatedAt=records.now(),
+            )
+        machine.rest(instance)
         signal = machine.says or machine.signal(instance, self.sealed)
         if signal:
             fields |= signal | {"signalAt": records.now()}
+        if machine.resting:
+            fields["ahead"] = machine.resting
         if self.sealed:
             fields["publicKey"] = base64.b64encode(bytes(machine.key.public_key)).decode()
         if machine.beats:
@@ -123,6 +172,7 @@ class Machines:
                     agent_key(arn),
                     "attribute_exists(pk)",
                     add={"heartbeatSeq": 1},
+                    remove=tuple(name for name in ("ahead", "runnerId") if name not in fields),
                     heartbeatAt=records.now(),
                     updatedAt=records.now(),
                     agentVersion="foreign",

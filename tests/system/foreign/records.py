@@ -82,6 +82,10 @@ def agent_key(arn: str) -> dict:
     return {"pk": f"agent#{arn}", "sk": "agent"}
 
 
+def log_key(arn: str) -> dict:
+    return {"pk": f"agent#{arn}", "sk": "log"}
+
+
 class Refused(Exception):
     """A condition did not hold."""
 
@@ -104,18 +108,28 @@ class Table:
     def put(self, item: dict) -> None:
         self.dynamodb.put_item(TableName=self.name, Item=encoded(item), ConditionExpression="attribute_not_exists(pk)")
 
-    def update(self, key: dict, condition: str, known: dict | None = None, add: dict | None = None, **values) -> None:
-        """SET and ADD of attributes by their names; `known` fills the condition's `:placeholders`."""
+    def update(
+        self,
+        key: dict,
+        condition: str,
+        known: dict | None = None,
+        add: dict | None = None,
+        remove: tuple[str, ...] = (),
+        **values,
+    ) -> None:
+        """SET, ADD and REMOVE of attributes by their names; `known` fills the condition's `:placeholders`."""
         names, filled, sets, adds = {}, encoded({f":{n}": v for n, v in (known or {}).items()}), [], []
         for number, (name, value) in enumerate({**values, **(add or {})}.items()):
             names[f"#a{number}"] = name
             filled |= encoded({f":a{number}": value})
             (adds if name in (add or {}) else sets).append((f"#a{number}", f":a{number}"))
+        names |= {f"#r{number}": name for number, name in enumerate(remove)}
         expression = " ".join(
             clause
             for clause in (
                 "SET " + ", ".join(f"{name} = {value}" for name, value in sets) if sets else "",
                 "ADD " + ", ".join(f"{name} {value}" for name, value in adds) if adds else "",
+                "REMOVE " + ", ".join(f"#r{number}" for number in range(len(remove))) if remove else "",
             )
             if clause
         )

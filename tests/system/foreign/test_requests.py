@@ -1,6 +1,6 @@
 """What a workflow may count on: how many it gets, by when, and what it is told when it does not."""
 
-from datetime import datetime
+from datetime import datetime, timedelta, timezone
 
 from records import Refused, pool_key
 from yard import Scenario
@@ -46,6 +46,16 @@ class Requests(Scenario):
         self.pool(repositories=["octo/*"])
         failed = self.phase(self.ask("6005", repository="stranger/app"), "Failed", within=10)
         self.assertIn("NotAllowed", conditions(failed))
+
+    def test_a_number_that_sizing_set_counts_before_the_spec(self):
+        self.pool(desired=0, max=3, sizing={"waitP95": "20s"})
+        key = pool_key("small")
+        until = datetime.now(timezone.utc).replace(minute=0, second=0, microsecond=0)
+        stamp = lambda at: at.strftime("%Y-%m-%dT%H:%M:%SZ")  # noqa: E731
+        demand = {"since": stamp(until - timedelta(days=30)), "until": stamp(until), "bins": "0=1:100"}
+        sized = {"desired": 1, "at": stamp(datetime.now(timezone.utc)), "reason": "as the test says"}
+        self.table.amend(key, sizedDesired=sized, demand=demand)
+        self.pooled(1)
 
     def test_a_class_that_is_shared_says_whose_share_a_request_has_and_what_was_used(self):
         self.pool(desired=1, max=2, sharing={"by": "owner", "weights": {"octo": 3}, "quotas": {"*": {"maxMachines": 1}}})

@@ -3,22 +3,12 @@
 import json
 
 import records
-from github import GitHub
 from history import state_of
-from yard import REPOSITORY, Scenario
+from yard import REPOSITORY, WithGitHub
 
 
-class Sealed(Scenario):
-    sealed = True
+class Sealed(WithGitHub):
     timing = {"claimed": "4s", "created": "15s"}
-
-    def prepare(self) -> None:
-        self.github = GitHub()
-        self.addCleanup(self.github.close)
-        token = self.scratch / "token"
-        token.write_text("github-token-SECRET-000000\n")
-        token.chmod(0o600)
-        self.github_settings = {"kind": "real", "api_url": self.github.url, "token_file": str(token)}
 
     def judge(self) -> None:
         super().judge()
@@ -144,12 +134,26 @@ class Sealed(Scenario):
         first = machine.opened["registration"]
         self.assertTrue(first["jitConfig"])
         self.assertNotIn("token", first)
+        self.assertIsInstance(first["runnerId"], int)
+        # GitHub drops a single-use runner that served its job.
+        self.github.runners.pop(first["runnerId"])
         machine.extra = {"registrationDone": first["seq"]}
         held = self.eventually("the next is sealed", lambda: "registration" in (now := self.instance(warm)) and now)
         second = machine.open("registration", held)
         self.assertEqual((second["seq"], held["registrationSeq"]), (first["seq"] + 1, first["seq"] + 1))
         self.assertNotEqual(second["jitConfig"], first["jitConfig"])
         self.assertEqual(REPOSITORY, self.table.get(key)["repository"])
+        # Given back before the second runner ever connected: the operator removes it, and the machine is used again.
+        self.assertEqual(self.github.runner(second["runnerId"])["name"], second["runnerName"])
+        machine.extra |= {"runnerId": second["runnerId"]}
+        told = lambda: self.table.get(records.agent_key(warm["instanceArn"])).get("runnerId")  # noqa: E731
+        self.eventually("its agent tells the number", lambda: told() == second["runnerId"])
+        # And the operator has read that.
+        self.settle()
+        self.table.release(key)
+        self.phase(key, "Released")
+        self.assertEqual([item["instanceId"] for item in self.pooled(1)], [warm["instanceId"]])
+        self.assertIsNone(self.github.runner(second["runnerId"]))
 
     def test_a_job_that_may_become_root_is_the_last_of_its_machine_and_the_request_gets_another(self):
         jobs = {"root": True, "containers": "engine", "environment": {"HTTPS_PROXY": "http://proxy.internal:3128"}}

@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 
 import records
+from github import GitHub
 from history import LIVE, History, broken, state_of
 from machines import Machines
 from records import Table, request_key
@@ -145,6 +146,8 @@ class Scenario(unittest.TestCase):
     timing: dict[str, str] = {}
     sealed = False
     operators = 1
+    packages: dict[str, str] = {}
+    """The operator's section `agent`."""
 
     def setUp(self) -> None:
         self.scratch = Path(self.enterContext(tempfile.TemporaryDirectory(prefix="runyard-foreign-")))
@@ -187,6 +190,7 @@ class Scenario(unittest.TestCase):
             "timing": TIMING | self.timing,
             "compute": {"kind": "none"},
             "github": self.github_settings,
+            "agent": self.packages,
             "admin": {"listen": "127.0.0.1:0"},
             "log": {"format": "json"},
         }
@@ -310,6 +314,20 @@ class Scenario(unittest.TestCase):
             for item in self.table.all("instance")
             if item["state"] in LIVE and item["runId"] and item.get("request") == wanted
         ]
+
+
+class WithGitHub(Scenario):
+    """A yard that seals registrations, and has a GitHub to ask for them."""
+
+    sealed = True
+
+    def prepare(self) -> None:
+        self.github = GitHub()
+        self.addCleanup(self.github.close)
+        token = self.scratch / "token"
+        token.write_text("github-token-SECRET-000000\n")
+        token.chmod(0o600)
+        self.github_settings = {"kind": "real", "api_url": self.github.url, "token_file": str(token)}
 
 
 def request_of(run_id: str, repository: str = REPOSITORY, name: str = "default", attempt: int = 1) -> dict:
