@@ -13,6 +13,7 @@ mod growth_tests;
 mod instance;
 mod launch;
 mod matching;
+mod packages;
 mod plan;
 mod planned;
 mod reason;
@@ -20,17 +21,19 @@ mod request;
 mod rerun;
 mod runner;
 mod schedule;
+pub mod sizing;
 mod unread;
 
-pub use context::{Context, Policy, Role};
+pub use context::{Context, Followed, Following, Policy, Role};
 pub use effect::{Change, Effect, Step};
+pub use packages::{first_end, runner_support};
 pub use plan::{Plan, Wait, WaitReason};
 pub use planned::{Note, Planned, PlannedEvent};
 pub use rerun::{Rerun, failed_with, rerun};
 pub use runner::{AtGitHub, Credential, KeepQuestion, RunnerConfig, StaleRunners};
-pub use schedule::{Effective, check as check_schedule, effective};
+pub use schedule::{Ahead, Effective, ahead, check as check_schedule, effective};
 
-pub(crate) use class::{is_telling, places};
+pub(crate) use class::{is_telling, places, too_little};
 
 use crate::yard::Unit;
 

@@ -11,9 +11,11 @@ extern crate self as runyard_core;
 pub mod decide;
 pub mod explain;
 pub mod host;
+pub mod ledger;
 pub mod memory_queue;
 pub mod model;
 pub mod ports;
+pub mod redact;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod yard;

@@ -2,11 +2,14 @@
 //! reads a clock or does I/O. Values are parsed here once and are types everywhere else.
 
 mod agent;
+mod ahead;
 mod condition;
 mod console;
 mod drift;
 mod event;
 mod field;
+pub mod history;
+mod hold;
 mod identity;
 mod ids;
 mod instance;
@@ -19,14 +22,18 @@ mod lease;
 mod life;
 mod message;
 mod notice;
+mod place;
 mod pool;
 mod record;
 mod registration;
 mod replacement;
 mod request;
+mod runner_package;
 mod selector;
 mod sharing;
+mod sizing;
 mod slot;
+mod span;
 mod state;
 mod stored;
 mod text;
@@ -36,12 +43,14 @@ mod transition;
 mod variable;
 
 pub use agent::{Agent, Interruption, InterruptionAction};
+pub use ahead::{Ahead, AheadReport};
 pub use condition::{Condition, ConditionType};
 pub(crate) use console::says_why;
 pub use console::{console_lines, last_console_line};
 pub use drift::{drift, launch_digest, pool_launch_digest};
 pub use event::{Event, EventType};
 pub use field::FieldError;
+pub use hold::{Hold, MAX_HOLD_SECONDS};
 pub use identity::{Key, Kind, RecordId};
 pub use ids::{
     ClaimId, ClassName, DOORBELL, INTERRUPTIONS, InstanceArn, InstanceId, LabelSuffix, LaunchId, Repository,
@@ -52,7 +61,7 @@ pub use item::{AttributeValue, Item};
 pub use jobs::{Containers, Jobs};
 pub use keep::{
     HOME, Keep, KeepScope, Kept, KeptDirectories, MOST_KEPT, MOST_REPORTED, Promotion, WriteFrom,
-    kept_attribute,
+    kept_attribute, kept_of,
 };
 pub use launch::{LAUNCH_LIMIT, Launch, LaunchPhase};
 pub use launch_template::{LaunchTemplate, PinnedImage, Volume};
@@ -60,6 +69,7 @@ pub use lease::Lease;
 pub use life::{Claim, Life, Threshold};
 pub use message::PoolMessage;
 pub use notice::{News, Notice, read_notices};
+pub use place::AheadPlace;
 pub use pool::{
     Counts, IDLE_SECONDS, LEAST_IDLE_SECONDS, LabelMode, Pool, PoolOverride, PoolSpec, PoolStatus, Schedule,
 };
@@ -70,10 +80,15 @@ pub use request::{
     Desired, Intent, LONGEST_RUNTIME_MINUTES, LONGEST_TIMEOUT_SECONDS, MAX_RUNTIME_MINUTES, MOST_MACHINES,
     NewIntent, Phase, ReleasedBy, Request, Status, TIMEOUT_SECONDS, label, release, runner_name,
 };
-pub use selector::InstanceTypes;
+pub use runner_package::{Adoption, HeldBack, RunnerPackage, RunnerTrial, origin_of};
+pub use selector::{InstanceTypes, matches};
 pub use sharing::{
     HalfLife, MOST_GLOBS, MOST_RESERVE, MOST_WEIGHT, Priority, Quota, SHARES_NAMED, ShareBy, Sharing, Usage,
     YardSharing, closest,
+};
+pub use sizing::{
+    Bins, DEMAND_STALE, Demand, HOURS, Level, MOST_NEED, Money, PACE_LEVELS, Pace, SizedDesired, Sizing,
+    WaitTarget,
 };
 pub use slot::Slot;
 #[doc(hidden)]

@@ -34,7 +34,9 @@ pub(crate) fn a_minute_each() -> Policy {
             image: Duration::from_secs(3600),
         },
         requests_per_repository: 2000,
+        prices: Default::default(),
         sharing: Default::default(),
+        following: Default::default(),
         github: false,
         inventory: false,
     }
@@ -305,7 +307,9 @@ impl Scene {
                 image: Duration::from_secs(3600),
             },
             requests_per_repository: 2000,
+            prices: Default::default(),
             sharing: Default::default(),
+            following: Default::default(),
             github: false,
             inventory: true,
         };
@@ -497,3 +501,18 @@ pub(crate) fn ends(plan: &Plan) -> Option<Reason> {
 pub(crate) fn runs(claims: &[(String, Vec<String>)]) -> Vec<&str> {
     claims.iter().map(|(run, _)| run.as_str()).collect()
 }
+
+/// When GitHub gave no more jobs to the versions of 2026, as it said on 2026-09-29; to the last it names no date.
+pub(crate) const RUNNER_ENDS: [(&str, Option<&str>); 11] = [
+    ("2.329.0", Some("2026-01-23T17:10:35Z")),
+    ("2.330.0", Some("2026-03-13T18:34:13Z")),
+    ("2.331.0", Some("2026-04-30T21:52:20Z")),
+    ("2.332.0", Some("2026-05-25T15:23:35Z")),
+    ("2.333.0", Some("2026-05-29T17:27:54Z")),
+    ("2.333.1", Some("2026-06-30T15:52:45Z")),
+    ("2.334.0", Some("2026-08-10T17:08:55Z")),
+    ("2.335.0", Some("2026-08-14T16:59:37Z")),
+    ("2.335.1", Some("2026-09-24T15:30:55Z")),
+    ("2.336.0", Some("2026-11-05T08:04:55Z")),
+    ("2.337.0", None),
+];

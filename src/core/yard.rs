@@ -8,10 +8,10 @@ use indexmap::IndexMap;
 
 use crate::model::{
     Agent, ClassName, InstanceArn, InstanceFacts, InstanceId, Launch, LaunchId, LaunchPhase, Life, Pool,
-    RecordId, Repository, Request, RequestKey, Slot,
+    RecordId, Repository, Request, RequestKey, RunnerPackage, Slot,
 };
 use crate::ports::Machine;
-use crate::ports::github::RunnerSupport;
+use crate::ports::github::{EndOfLife, RunnerSupport};
 
 mod beats;
 mod boots;
@@ -109,6 +109,12 @@ pub struct Yard {
     pub stuck: BTreeMap<(Unit, &'static str, Unit), (ClassName, String)>,
     /// The runner version of the operator's file, once GitHub said when its support ends.
     pub runner: Option<RunnerSupport>,
+    /// The history table has what was over at this time: records need not keep it.
+    pub delivered: Option<jiff::Timestamp>,
+    /// The newest runner package of each architecture, as GitHub's list last named them.
+    pub latest: BTreeMap<String, RunnerPackage>,
+    /// When GitHub's support of versions ends that followers of its list have, as far as it said.
+    pub ends: BTreeMap<String, EndOfLife>,
     /// Whether GitHub did not answer when it was last asked.
     pub github_down: bool,
     /// When the last complete list of the table was begun, on the monotonic clock.

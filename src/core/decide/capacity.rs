@@ -14,6 +14,7 @@ use crate::model::{
 
 use crate::decide::boots;
 use crate::decide::context::Context;
+use crate::decide::packages;
 use crate::decide::reason::{are, machines};
 use crate::decide::schedule::effective;
 use crate::decide::{Plan, Planned, WaitReason};
@@ -36,7 +37,10 @@ pub(super) fn too_old(instance: &Instance, spec: &PoolSpec, now: Timestamp) -> b
 
 /// Whether a machine has expired, so that its class wants another in its place.
 pub(super) fn retiring(instance: &Instance, spec: &PoolSpec, now: Timestamp) -> bool {
-    spec.used_up(instance) || too_old(instance, spec, now) || instance.expired_by.is_some()
+    spec.used_up(instance)
+        || too_old(instance, spec, now)
+        || instance.expired_by.is_some()
+        || instance.hold.is_some()
 }
 
 /// The drifted idle machines of a class that are to be replaced now: the oldest first, as many as `atOnce` allows less
@@ -266,9 +270,16 @@ fn intent(
     }
 }
 
+/// The reason of a class's condition `Blocked` where GitHub takes no runner of its version.
+pub(super) const DEPRECATED: &str = "RunnerDeprecated";
+
 /// Why machines of a class would be of no use: GitHub takes no runner of the version that they get. A class with a launch
 /// template of its own may get its runner elsewhere.
 pub(super) fn unsupported(cx: &Context<'_>, spec: &PoolSpec) -> Option<String> {
+    let followed = cx.yard.pool(&spec.resource_class).and_then(|pool| packages::unsupported(cx, pool));
+    if let Some(unsupported) = followed {
+        return unsupported;
+    }
     let ours = spec.launch.launch_template_id.is_none();
     cx.yard.runner.as_ref().filter(|_| ours)?.over(cx.now.wall)
 }
@@ -302,7 +313,7 @@ fn warm_lack(cx: &Context<'_>, class: &Class) -> u32 {
 pub(super) fn refused(class: &Class) -> String {
     match (&class.refusal, &class.last_console) {
         (Some(why), _) => format!("; the last was refused: {why}"),
-        (None, Some(line)) => format!("; the last line on a console was of {line}"),
+        (None, Some(line)) => format!("; the console of {line}"),
         (None, None) => String::new(),
     }
 }

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::model::{ClassName, Condition, ConditionType, Hours, Pool, Record, Slot, State};
+use crate::model::{ClassName, Condition, ConditionType, HeldBack, Hours, Pool, Record, Slot, State};
 
 use crate::decide::beats;
 use crate::decide::capacity;
 use crate::decide::context::Context;
+use crate::decide::packages;
 use crate::decide::schedule::effective;
 use crate::decide::{Plan, Planned, Step, WaitReason};
 use crate::yard::{Class, Doubt};
@@ -20,12 +21,14 @@ mod image;
 mod rebalance;
 mod serve;
 mod shared;
+mod size;
 mod tell;
 #[cfg(test)]
 mod tell_tests;
 mod turns;
 
 pub(crate) use shared::places;
+pub(crate) use size::too_little;
 pub(crate) use tell::is_telling;
 
 /// How often a pool's status is written at most.
@@ -40,10 +43,14 @@ pub(super) fn decide(cx: &Context<'_>, name: &ClassName) -> Plan {
     let Some(class) = cx.yard.class(name) else { return Plan::default() };
     let mut plan = Plan::default();
     if let Some(pool) = &class.pool {
-        serve::serve(cx, name, class, &pool.spec, &mut plan);
+        let looked = serve::serve(cx, name, class, &pool.spec, &mut plan);
         hung::decide(cx, class, &pool.spec, &mut plan);
-        tell::tell(cx, name, class, &pool.spec, &mut plan);
+        if looked {
+            tell::tell(cx, name, class, &pool.spec, &mut plan);
+        }
         image::resolve(cx, pool, &mut plan);
+        packages::adopt(cx, class, pool, &mut plan);
+        size::size(cx, name, class, pool, &mut plan);
         report(cx, class, pool, &mut plan);
         drain_queue(cx, name, class, &mut plan);
         if let Some(at) = beats::look_again(cx, class) {
@@ -89,17 +96,27 @@ struct Report<'a> {
     /// Why machines that are launched now would be of no use.
     unsupported: Option<String>,
     doubt: Option<Doubt>,
+    /// The runner package that failed and is held back.
+    held_back_runner: Option<&'a HeldBack>,
+    /// When GitHub's support ends of what its claims get, if that is soon.
+    runner_ends: Option<String>,
     /// How many actions can never succeed, and the first of them.
     stuck: Option<(usize, &'a str)>,
 }
 
 impl<'a> Report<'a> {
-    fn of(cx: &Context<'a>, class: &Class, pool: &Pool) -> Self {
+    fn of(cx: &Context<'a>, class: &Class, pool: &'a Pool) -> Self {
         Self {
             idle: class.pooled.len() as u32 + class.cleaning + class.warm_created,
             desired: effective(pool, cx.now.wall).desired,
             held_back: cx.now.mono < class.backoff.until,
             unsupported: capacity::unsupported(cx, &pool.spec),
+            held_back_runner: cx
+                .policy
+                .following
+                .of(&pool.spec.launch)
+                .and(pool.status.runner.held_back.as_ref()),
+            runner_ends: packages::ends_soon(cx, pool),
             doubt: class.beats.doubt(&cx.now, cx.policy.timing.stale),
             stuck: cx.yard.stuck_in(&pool.spec.resource_class),
         }
@@ -140,6 +157,9 @@ impl<'a> Report<'a> {
             let mut message = String::with_capacity(96);
             let (live, max) = (class.live(), pool.spec.max);
             let _ = write!(message, "{idle} idle of {desired} wanted, {live} live of at most {max}");
+            if let Some(ends) = &self.runner_ends {
+                let _ = write!(message, "; {ends}");
+            }
             message
         }
     }
@@ -151,12 +171,21 @@ impl<'a> Report<'a> {
         let warm = format!("{} idle of {}", self.idle, self.desired);
         let failures = format!("{} failures in a row{}", class.backoff.failures, capacity::refused(class));
         let blocked = match &self.unsupported {
-            Some(why) => is(ConditionType::Blocked, true, "RunnerDeprecated", why.clone()),
+            Some(why) => is(ConditionType::Blocked, true, capacity::DEPRECATED, why.clone()),
             None => is(ConditionType::Blocked, self.held_back, "Launches", failures),
         };
         let mut conditions = vec![is(ConditionType::Warm, self.idle >= self.desired, "Idle", warm), blocked];
         conditions
             .extend(self.doubt.map(|doubt| is(ConditionType::Doubtful, true, "Silence", beats::told(doubt))));
+        conditions.extend(self.held_back_runner.map(|held| {
+            let message = format!("runner {}: {}", held.package.version, held.message);
+            is(ConditionType::RunnerHeldBack, true, "TrialFailed", message)
+        }));
+        conditions.extend(
+            self.runner_ends
+                .as_ref()
+                .map(|ends| is(ConditionType::RunnerEnds, true, "EndOfLife", ends.clone())),
+        );
         conditions.extend(self.stuck.map(|(actions, first)| {
             let more = if actions > 1 { format!(" (and {} more)", actions - 1) } else { String::new() };
             is(ConditionType::Stuck, true, "Repeats", format!("{first}{more}"))

@@ -1,6 +1,9 @@
 //! What a decision reads besides the records: the time, the settings, and whether this operator may launch.
 
-use crate::model::{Timing, YardSharing};
+use std::sync::Arc;
+
+use crate::ledger::Prices;
+use crate::model::{LaunchTemplate, RunnerPackage, Timing, YardSharing};
 use crate::yard::{Now, Yard};
 
 /// The settings decisions depend on (contract, section 8).
@@ -10,12 +13,53 @@ pub struct Policy {
     pub timing: Timing,
     /// How many requests of one repository may be open at the same time.
     pub requests_per_repository: u32,
+    /// What machines cost: for what a request is told of its machines, and for `maxCostPerDay`.
+    pub prices: Arc<Prices>,
     /// Teams, priorities and the quotas of the whole yard.
     pub sharing: YardSharing,
+    /// Which machines follow GitHub's list of runner packages.
+    pub following: Following,
     /// Whether runners are registered at a GitHub.
     pub github: bool,
     /// Whether the compute port knows all machines.
     pub inventory: bool,
+}
+
+/// Machines that get the runner package that GitHub's list names, by architecture.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Following {
+    /// Those whose class is not of arm64; none where they have what the operator's file pins.
+    pub usual: Option<Followed>,
+    /// Those of arm64, where the file pins a package of their own.
+    pub arm64: Option<Followed>,
+    /// Origins of packages beside GitHub's.
+    pub origins: Vec<String>,
+}
+
+/// Machines of one architecture that follow GitHub's list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Followed {
+    /// GitHub's word for their architecture: `x64`, `arm64`.
+    pub architecture: String,
+    /// What they get before anything newer is adopted.
+    pub pinned: RunnerPackage,
+}
+
+impl Following {
+    /// Whether no machine follows.
+    pub const fn is_empty(&self) -> bool {
+        self.usual.is_none() && self.arm64.is_none()
+    }
+
+    /// What machines follow that are launched in this way; none of a launch template that brings its own package.
+    pub fn of(&self, launch: &LaunchTemplate) -> Option<&Followed> {
+        let told = launch.architecture.as_deref();
+        let arm64 = told == Some("arm64");
+        let fits = |one: &&Followed| told.is_none() || arm64 == (one.architecture == "arm64");
+        let own = self.arm64.as_ref().filter(|_| arm64);
+        let followed = own.or_else(|| self.usual.as_ref().filter(fits));
+        followed.filter(|_| launch.launch_template_id.is_none())
+    }
 }
 
 /// What this operator may do.

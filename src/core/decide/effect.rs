@@ -23,6 +23,7 @@ impl<T: Versioned> Step<T> {
         let mut after = before.clone();
         after.advance(now);
         change(&mut after);
+        after.settle(before);
         Self { before: before.clone(), after }
     }
 }

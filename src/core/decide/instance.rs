@@ -7,21 +7,25 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::model::{
-    Cause, Instance, InstanceArn, Life, PoolSpec, Reason, Record, Request, Signal, after, legal,
+    Cause, Instance, InstanceArn, Life, PoolSpec, Reason, Record, Request, RunnerPackage, Signal, after,
+    legal,
 };
 use crate::ports::MachineState;
 
 use crate::decide::beats;
 use crate::decide::context::Context;
+use crate::decide::packages::Packages;
 use crate::decide::unread;
 use crate::decide::{Note, Plan, Planned, Step, WaitReason};
 use crate::yard::Tracked;
 
+mod ahead;
 mod cleaning;
 mod console;
 mod credentials;
 mod deadline;
 mod deregistering;
+mod held;
 mod interruption;
 mod liveness;
 mod pooled;
@@ -31,6 +35,7 @@ mod starting;
 mod terminating;
 mod unrecorded;
 
+pub(super) use ahead::lendable;
 use interruption::leaves_at;
 pub(super) use released::listed_by_former;
 
@@ -46,6 +51,12 @@ pub(super) fn decide(cx: &Context<'_>, arn: &InstanceArn) -> Plan {
     let machine = MachineView::of(cx, tracked);
     if let Life::Terminated { gone_at, .. } = tracked.instance.life {
         return terminating::decide(cx, tracked, gone_at);
+    }
+    if let Some((reason, note)) = machine.lost() {
+        return machine.end(reason, note);
+    }
+    if let Some(plan) = machine.held() {
+        return plan;
     }
     if let Some((reason, note)) = machine.must_end() {
         return machine.end(reason, note);
@@ -121,8 +132,17 @@ impl<'a> MachineView<'a> {
 
     /// Moves the machine along the table of transitions; the new state gets its deadline.
     fn go(&self, cause: Cause, note: Note, change: impl FnOnce(&mut Instance)) -> Plan {
+        let step = self.step(cause, change);
+        let github = self.at_github(&step);
+        Plan::act(Planned::instance(step, note, github))
+    }
+
+    fn step(&self, cause: Cause, change: impl FnOnce(&mut Instance)) -> Step<Instance> {
         let now = self.cx.now.wall;
         let step = Step::of(self.instance, now, |next| {
+            if let Some(delivered) = self.cx.yard.delivered {
+                next.forget(delivered);
+            }
             change(next);
             if next.public_key.is_none() {
                 next.public_key = self.tracked.agent.as_ref().and_then(|agent| agent.public_key.clone());
@@ -138,17 +158,20 @@ impl<'a> MachineView<'a> {
             step.before.place(),
             step.after.place()
         );
-        let github = self.at_github(&step);
-        Plan::act(Planned::instance(step, note, github))
+        step
     }
 
     fn end(&self, reason: Reason, note: Note) -> Plan {
+        if self.outlives(reason) {
+            return self.hold(note);
+        }
         self.go(Cause::Ended, note, |next| terminating::tombstone(next, reason))
     }
 
-    /// What ends a machine in any live state.
-    fn must_end(&self) -> Option<(Reason, Note)> {
-        let (now, tracked) = (self.cx.now, self.tracked);
+    /// What ends a machine in any live state, also one that a person holds: EC2 has it no more, takes it back, or its
+    /// agent is another's.
+    fn lost(&self) -> Option<(Reason, Note)> {
+        let tracked = self.tracked;
         if tracked.stands == Some(None) && self.cx.policy.inventory && settled(self.cx, self.instance) {
             return Some((Reason::Vanished, Note::warning("Vanished", "EC2 does not know it any more")));
         }
@@ -170,6 +193,11 @@ impl<'a> MachineView<'a> {
                 Note::warning("KeyChanged", "its agent shows another key than at first"),
             ));
         }
+        self.instance.held().and_then(|_| self.interrupted())
+    }
+
+    /// What ends a machine in any live state.
+    fn must_end(&self) -> Option<(Reason, Note)> {
         if self.says_of_boot() == Some(Signal::Failed) {
             let message = format!("first boot failed{}", self.detail());
             return Some((Reason::BootFailed, Note::warning("BootFailed", message)));
@@ -178,20 +206,31 @@ impl<'a> MachineView<'a> {
             let message = format!("it could not be cleaned{}", self.detail());
             return Some((Reason::CleanupFailed, Note::warning("CleanupFailed", message)));
         }
-        self.interrupted().or_else(|| self.passed(now.wall))
+        self.interrupted().or_else(|| self.passed(self.cx.now.wall))
     }
 
     /// Moves the machine to the pool. How long it stays depends on its class, so the class's record is read first if it
     /// is unknown.
     fn pool(&self, cause: Cause, note: Note) -> Plan {
         let now = self.cx.now.wall;
+        if self.instance.hold.is_some() {
+            return self.hold(note);
+        }
         if let Some(key) = unread::class_to_look_at(self.cx.yard, &self.instance.facts.resource_class) {
             return Plan::act(Planned::look(key));
         }
         self.go(cause, note, |next| {
             next.life = Life::Idle { pooled_at: Some(now) };
             next.removal = None;
+            next.runner = self.next_package();
+            next.ahead = None;
         })
+    }
+
+    /// The runner package of its next claim, most likely, so that its agent can prepare it.
+    fn next_package(&self) -> Option<RunnerPackage> {
+        let pool = self.cx.yard.pool(&self.instance.facts.resource_class)?;
+        Packages::of(self.cx, pool).usual.cloned()
     }
 
     /// When to look again although nothing changed.

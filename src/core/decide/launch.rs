@@ -8,6 +8,7 @@ use crate::model::{
 use crate::ports::{ComputeError, LaunchOrder, Launched, Machine};
 
 use crate::decide::context::Context;
+use crate::decide::packages::Packages;
 use crate::decide::{Note, Plan, Planned, Step, WaitReason};
 use crate::decide::{reason, request};
 use crate::yard::{Ordered, TrackedLaunch, Yard, gives_back, lacking, target};
@@ -174,6 +175,8 @@ fn bind(cx: &Context<'_>, launch: &Launch, launched: &Launched) -> Plan {
     }
     let wanted = wanting.map_or(0, |(key, request)| lacking(cx.yard, key, request, cx.now.wall) as usize);
     let (mut bound, mut refused) = (0, 0);
+    let packages =
+        cx.yard.pool(&launch.resource_class).map(|pool| Packages::of(cx, pool)).unwrap_or_default();
     let machines: Vec<(Instance, Agent)> = new
         .iter()
         .map(|machine| {
@@ -181,7 +184,9 @@ fn bind(cx: &Context<'_>, launch: &Launch, launched: &Launched) -> Plan {
                 wanting.is_none_or(|(_, request)| cx.yard.accepts_type(request, &machine.instance_type));
             let holder = wanting.filter(|_| fits && bound < wanted);
             bound += usize::from(holder.is_some());
+            let number = bound.saturating_sub(1);
             let mut instance = recorded(cx, launch, machine, holder);
+            instance.runner = holder.and_then(|_| packages.for_claim(number));
             if !fits && !cx.yard.class_accepts(&instance.facts) {
                 // No request may use it: it is recorded as ended, so that its end has a recorded reason.
                 instance.life = Life::Terminated { reason: Reason::Surplus, gone_at: None };

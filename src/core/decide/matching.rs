@@ -10,7 +10,7 @@ use crate::model::{Instance, InstanceArn, PoolSpec, Record, Request, RequestKey}
 
 use crate::decide::capacity;
 use crate::decide::context::Context;
-use crate::decide::instance::{fresh, listed_by_former};
+use crate::decide::instance::{fresh, lendable, listed_by_former};
 use crate::yard::{Class, Demand, Free, MachineGroup, Refusal, Tracked, agent_is_known, visited};
 
 /// A machine with less than this left of its threshold is not claimed.
@@ -60,6 +60,8 @@ pub(super) struct Matcher<'a> {
     listed: BTreeMap<RequestKey, Vec<(usize, &'a InstanceArn)>>,
     /// Machines that keep something of a repository, by that; none where the class keeps nothing.
     warm: BTreeMap<&'a str, Vec<(usize, &'a InstanceArn)>>,
+    /// Machines whose runner was registered ahead, with their groups.
+    ahead: Vec<(usize, &'a InstanceArn)>,
     /// Machines that were given to a request.
     given: BTreeSet<InstanceArn>,
     /// Former requests that [`Matcher::met`] has not returned yet.
@@ -79,7 +81,8 @@ impl<'a> Matcher<'a> {
         let cursors: Vec<Cursor<'_>> = class.free.iter().map(cursor).collect();
         let (fits, listed, warm) = (BTreeMap::new(), BTreeMap::new(), warm(cx, class, spec));
         let (named, passed, given, met) = (Vec::new(), BTreeSet::new(), BTreeSet::new(), Vec::new());
-        let mut matcher = Self { cx, spec, cursors, fits, named, passed, listed, warm, given, met };
+        let ahead = ahead(cx, class, spec);
+        let mut matcher = Self { cx, spec, cursors, fits, named, passed, listed, warm, ahead, given, met };
         // Ignore hints for instances that are no longer pooled, or are of another class.
         for tracked in class.hints.iter().filter_map(|id| cx.yard.by_id(id)) {
             let instance = &tracked.instance;
@@ -157,8 +160,8 @@ impl<'a> Matcher<'a> {
     }
 
     fn next(&mut self, key: &RequestKey, groups: &[usize]) -> Option<(usize, &'a InstanceArn)> {
-        if let Some(warm) = self.next_warm(key, groups) {
-            return Some(warm);
+        if let Some(first) = self.next_warm(key, groups).or_else(|| self.next_ahead(key, groups)) {
+            return Some(first);
         }
         if let Some(at) = self.named.iter().position(|(at, _)| groups.contains(at)) {
             return Some(self.named.remove(at));
@@ -178,20 +181,36 @@ impl<'a> Matcher<'a> {
     fn next_warm(&mut self, key: &RequestKey, groups: &[usize]) -> Option<(usize, &'a InstanceArn)> {
         let repository = key.repository.folded();
         let known = self.warm.get(repository.as_str())?;
-        let free = |arn: &InstanceArn| {
-            let tracked = self.cx.yard.instance(arn);
-            !self.given.contains(arn)
-                && tracked.is_some_and(|tracked| {
-                    unfit(self.cx, self.spec, tracked).is_none()
-                        && former_that_lists(self.cx, &tracked.instance).is_none()
-                })
+        let first = *known.iter().find(|(at, arn)| groups.contains(at) && self.is_free(arn).is_some())?;
+        Some(self.take(first))
+    }
+
+    /// A free machine whose runner listens already and can be one of the request's repository.
+    fn next_ahead(&mut self, key: &RequestKey, groups: &[usize]) -> Option<(usize, &'a InstanceArn)> {
+        let ready = |arn: &InstanceArn| {
+            let free = self.is_free(arn);
+            free.is_some_and(|tracked| lendable(tracked, self.spec, &key.repository).is_some())
         };
-        let (at, arn) = *known.iter().find(|(at, arn)| groups.contains(at) && free(arn))?;
+        let first = self.ahead.iter().position(|(at, arn)| groups.contains(at) && ready(arn))?;
+        let first = self.ahead.swap_remove(first);
+        Some(self.take(first))
+    }
+
+    /// The machine, if nobody was given it and a request can claim it now.
+    fn is_free(&self, arn: &InstanceArn) -> Option<&'a Tracked> {
+        let tracked = self.cx.yard.instance(arn).filter(|_| !self.given.contains(arn))?;
+        let free = unfit(self.cx, self.spec, tracked).is_none()
+            && former_that_lists(self.cx, &tracked.instance).is_none();
+        free.then_some(tracked)
+    }
+
+    /// Takes it out of the order in which machines are given.
+    fn take(&mut self, (at, arn): (usize, &'a InstanceArn)) -> (usize, &'a InstanceArn) {
         self.named.retain(|(_, other)| *other != arn);
         self.passed.insert(arn);
         let head = &mut self.cursors[at].head;
         *head = head.filter(|(_, other)| other != arn);
-        Some((at, arn))
+        (at, arn)
     }
 
     /// The trust domains of the machines that nobody was given yet; the empty one where machines served nobody.
@@ -250,6 +269,21 @@ fn warm<'a>(
         }
     }
     warm
+}
+
+/// The free machines of a class whose runner was registered ahead and listens, by their records.
+fn ahead<'a>(cx: &'a Context<'a>, class: &'a Class, spec: &PoolSpec) -> Vec<(usize, &'a InstanceArn)> {
+    if !spec.registered_ahead {
+        return Vec::new();
+    }
+    let places = class.free.values().enumerate();
+    let places = places.flat_map(|(at, free)| free.iter().rev().map(move |(_, arn)| (at, arn)));
+    let known = |arn: &InstanceArn| {
+        visited();
+        let tracked = cx.yard.instance(arn);
+        tracked.is_some_and(|tracked| tracked.instance.ahead.as_ref().is_some_and(|a| a.runner_id.is_some()))
+    };
+    places.filter(|(_, arn)| known(arn)).collect()
 }
 
 /// Why a machine does not fit a request, whatever its state; none when it fits.

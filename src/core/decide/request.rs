@@ -3,6 +3,7 @@
 
 use jiff::Timestamp;
 
+use crate::ledger::Money;
 use crate::model::{
     ClassName, ConditionType, Intent, LONGEST_RUNTIME_MINUTES, LONGEST_TIMEOUT_SECONDS, LabelMode,
     MOST_MACHINES, Phase, Pool, PoolSpec, Record, ReleasedBy, Request, RequestKey, after,
@@ -220,7 +221,8 @@ fn without_class(cx: &Context<'_>, key: &RequestKey, request: &Request, class: &
 /// What ends a request whatever it holds: a person, GitHub, a newer attempt, or its maximum runtime.
 fn ended_early(cx: &Context<'_>, key: &RequestKey, request: &Request, holding: &Holding<'_>) -> Option<Plan> {
     if request.intent.fail_requested_at.is_some() {
-        return Some(fail(cx, request, "FailedByPerson", "a person asked that it fail".into()));
+        let by = request.intent.fail_requested_by.as_deref().unwrap_or("a person");
+        return Some(fail(cx, request, "FailedByPerson", format!("failed by {by}")));
     }
     if let Some(why) = cx.yard.requests.get(key).and_then(|asked| asked.refused.clone()) {
         return Some(fail(cx, request, "NotAllowed", why));
@@ -258,6 +260,7 @@ fn serve(cx: &Context<'_>, key: &RequestKey, request: &Request, holding: &Holdin
             next.status.settled_for = (due && held < intent.count).then_some(held);
             next.progress(Phase::Ready, message.clone());
             next.status.ready_at = Some(now);
+            next.status.hourly_cost_nanos = hourly_cost(cx, next);
             next.status.set_condition(ConditionType::Ready, true, "Ready", message, now);
         });
     }
@@ -281,6 +284,17 @@ fn serve(cx: &Context<'_>, key: &RequestKey, request: &Request, holding: &Holdin
         plan.wait(key, WaitReason::Deadline, until_deadline(request, holding, deadline));
     }
     plan
+}
+
+/// What an hour of a request's machines costs, in nano-dollars; none where one has no price.
+fn hourly_cost(cx: &Context<'_>, request: &Request) -> Option<u64> {
+    let mut sum = Money::ZERO;
+    for id in &request.status.instances {
+        let facts = &cx.yard.by_id(id)?.instance.facts;
+        let (kind, zone) = (&facts.instance_type, &facts.availability_zone);
+        sum += cx.policy.prices.hour(facts.resource_class.as_str(), kind, zone, facts.usage_class).ok()?;
+    }
+    u64::try_from(sum.nanos()).ok().filter(|nanos| *nanos > 0)
 }
 
 /// What a request that is not ready has, and when it fails.

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::ahead::AheadReport;
 use super::field::FieldError;
 use super::identity::{Kind, RecordId};
 use super::ids::InstanceArn;
@@ -83,6 +84,9 @@ pub struct Agent {
     /// What its machine keeps for later claims.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub kept: KeptDirectories,
+    /// The runner that it registered ahead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ahead: Option<AheadReport>,
     /// When it was last written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub updated_at: Option<Timestamp>,
@@ -112,6 +116,7 @@ impl Agent {
             interruption: None,
             registration_done: None,
             kept: KeptDirectories::new(),
+            ahead: None,
             updated_at: Some(now),
         }
     }

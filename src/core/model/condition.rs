@@ -27,6 +27,10 @@ words! {
         Doubtful = "Doubtful",
         /// An action keeps failing for the same reason.
         Stuck = "Stuck",
+        /// A new version of the runner package failed, and is held back.
+        RunnerHeldBack = "RunnerHeldBack",
+        /// GitHub's support of the runner version that claims get ends soon.
+        RunnerEnds = "RunnerEnds",
     }
 }
 

@@ -155,6 +155,13 @@ identifier!(
     "use 3 to 255 of A-Z, a-z, 0-9, _, . and - (DynamoDB's rule for table names)"
 );
 
+impl TableName {
+    /// The table of the yard's history; none where the yard's name leaves no room for it.
+    pub fn history(&self) -> Option<Self> {
+        Self::parse(&format!("{}-history", self.0)).ok()
+    }
+}
+
 fn slug(v: &str) -> bool {
     (1..=40).contains(&v.len())
         && !v.starts_with('-')

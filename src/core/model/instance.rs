@@ -6,13 +6,17 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::ahead::Ahead;
 use super::field::FieldError;
+use super::hold::Hold;
 use super::identity::{Kind, RecordId};
 use super::ids::{ClaimId, ClassName, InstanceArn, InstanceId, LaunchId, RunId, Uid};
 use super::jobs::Jobs;
 use super::keep::Promotion;
 use super::life::{Claim, Life, Threshold};
 use super::record::{Record, Versioned};
+use super::runner_package::RunnerPackage;
+use super::span::{self, PastSpan};
 use super::state::{Reason, State, UsageClass};
 use super::text;
 use super::transition::Place;
@@ -64,6 +68,9 @@ pub struct Instance {
     pub claim: Option<Claim>,
     /// What the jobs of that assignment may do on it.
     pub jobs: Jobs,
+    /// The runner package of that assignment, or in the pool that of the next one, most likely; none where the machine
+    /// uses the one that it was launched with.
+    pub runner: Option<RunnerPackage>,
     /// Its deadline; none once terminated.
     pub threshold: Option<Threshold>,
     /// When it entered its state.
@@ -82,12 +89,20 @@ pub struct Instance {
     pub removal: Option<Registration>,
     /// Which of the kept directories its last claim may change.
     pub promotion: Option<Promotion>,
+    /// Its runner that was registered ahead: at rest while it is pooled, then of the claim that took it so.
+    pub ahead: Option<Ahead>,
     /// Failed registrations since the machine last ran one.
     pub registration_failures: u32,
     /// The person who expired it (`runyard expire`).
     pub expired_by: Option<String>,
-    /// The last line it wrote to its console before it ended, if it ended young.
+    /// A person's hold; it is never taken back.
+    pub hold: Option<Hold>,
+    /// When a person last asked for its logs (`runyard logs`), and who; its agent reads it.
+    pub logs_requested: Option<(Timestamp, String)>,
+    /// What it said last on its console before it ended, if it ended young.
     pub console: Option<String>,
+    /// What it did before its state began, as far as the history does not have it yet.
+    pub spans: Vec<PastSpan>,
     /// When the record may be deleted, epoch seconds.
     pub expires_at: Option<i64>,
     /// Counts the writes.
@@ -105,6 +120,7 @@ impl Instance {
             life,
             claim: None,
             jobs: Jobs::default(),
+            runner: None,
             threshold: None,
             state_since: now,
             uses: 0,
@@ -114,9 +130,13 @@ impl Instance {
             registration_seq: 0,
             removal: None,
             promotion: None,
+            ahead: None,
             registration_failures: 0,
             expired_by: None,
+            hold: None,
+            logs_requested: None,
             console: None,
+            spans: Vec::new(),
             expires_at: None,
             version: 1,
             updated_at: now,
@@ -126,6 +146,20 @@ impl Instance {
     /// The key of a machine's record.
     pub fn key_of(arn: &InstanceArn) -> RecordId {
         RecordId::Instance(arn.clone())
+    }
+
+    /// The span that it is in, after those that it keeps.
+    pub(super) fn present_span(&self) -> Option<PastSpan> {
+        let request = self.claim.as_ref().map(|claim| &claim.request);
+        span::present(self.place(), self.state_since, request, &self.spans)
+    }
+
+    /// A person's hold came while it was cleaned: its cleaning is over now, and it is held from here on.
+    pub fn held_from(&mut self, now: Timestamp) {
+        let request = self.claim.as_ref().map(|claim| &claim.request);
+        let cleaned = span::present(Place::IdleCleaning, self.state_since, request, &self.spans);
+        span::keep(&mut self.spans, cleaned);
+        self.state_since = now;
     }
 
     /// The contract's state.
@@ -146,6 +180,7 @@ impl Instance {
             Life::Created { run: None } => Place::CreatedWarm,
             Life::Claimed { .. } => Place::Claimed,
             Life::Running { .. } => Place::Running,
+            Life::Idle { pooled_at: None } if self.hold.is_some() => Place::IdleHeld,
             Life::Idle { pooled_at: None } => Place::IdleCleaning,
             Life::Idle { pooled_at: Some(_) } => Place::IdlePooled,
             Life::Terminated { .. } => Place::Terminated,
@@ -168,6 +203,19 @@ impl Instance {
             Life::Created { .. } | Life::Claimed { .. } | Life::Running { .. } | Life::Terminated { .. } => {
                 None
             }
+        }
+    }
+
+    /// The hold of a machine that no run has any more and that is kept for a person.
+    pub fn held(&self) -> Option<&Hold> {
+        self.hold.as_ref().filter(|_| matches!(self.life, Life::Idle { pooled_at: None }))
+    }
+
+    /// When EC2 had ended it.
+    pub fn gone_at(&self) -> Option<Timestamp> {
+        match self.life {
+            Life::Terminated { gone_at, .. } => gone_at,
+            Life::Created { .. } | Life::Claimed { .. } | Life::Running { .. } | Life::Idle { .. } => None,
         }
     }
 
@@ -207,6 +255,8 @@ pub struct InstanceRow {
     request: Option<RecordId>,
     #[serde(default, skip_serializing_if = "Jobs::is_default")]
     jobs: Jobs,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    runner: Option<RunnerPackage>,
     #[serde(with = "text")]
     threshold: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -236,12 +286,22 @@ pub struct InstanceRow {
     removal_expires_at: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     promotion: Option<Promotion>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    ahead: Option<Ahead>,
     #[serde(default, skip_serializing_if = "is_zero")]
     registration_failures: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     expired_by: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    hold: Option<Hold>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    logs_requested_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    logs_requested_by: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     console: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    spans: Vec<PastSpan>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     expires_at: Option<i64>,
     version: u64,
@@ -325,6 +385,7 @@ impl Record for Instance {
             claim_id: self.claim.as_ref().map(|claim| claim.id.clone()),
             request: self.claim.as_ref().map(|claim| claim.request.clone()),
             jobs: self.jobs.clone(),
+            runner: self.runner.clone(),
             threshold: self.threshold.map(|t| t.at),
             threshold_set_at: self.threshold.map(|t| t.set_at),
             pooled_at: self.pooled_at(),
@@ -340,9 +401,14 @@ impl Record for Instance {
             removal: self.removal.as_ref().map(|r| r.sealed.clone()),
             removal_expires_at: self.removal.as_ref().and_then(|r| r.expires_at),
             promotion: self.promotion.clone(),
+            ahead: self.ahead.clone(),
             registration_failures: self.registration_failures,
             expired_by: self.expired_by.clone(),
+            hold: self.hold.clone(),
+            logs_requested_at: self.logs_requested.as_ref().map(|(at, _)| *at),
+            logs_requested_by: self.logs_requested.as_ref().map(|(_, by)| by.clone()),
             console: self.console.clone(),
+            spans: self.spans.clone(),
             expires_at: self.expires_at,
             version: self.version,
             updated_at: self.updated_at,
@@ -380,6 +446,7 @@ impl Record for Instance {
             life,
             claim,
             jobs: row.jobs,
+            runner: row.runner,
             threshold,
             state_since: row.state_since,
             uses: row.uses,
@@ -389,9 +456,13 @@ impl Record for Instance {
             registration_seq: row.registration_seq,
             removal: sealed(row.removal, row.removal_expires_at),
             promotion: row.promotion,
+            ahead: row.ahead,
             registration_failures: row.registration_failures,
             expired_by: row.expired_by,
+            hold: row.hold,
+            logs_requested: row.logs_requested_at.map(|at| (at, row.logs_requested_by.unwrap_or_default())),
             console: row.console,
+            spans: row.spans,
             expires_at: row.expires_at,
             version: row.version,
             updated_at: row.updated_at,
@@ -411,5 +482,11 @@ impl Versioned for Instance {
     fn advance(&mut self, now: Timestamp) {
         self.version += 1;
         self.updated_at = now;
+    }
+
+    fn settle(&mut self, before: &Self) {
+        if before.place() != self.place() {
+            span::keep(&mut self.spans, before.present_span());
+        }
     }
 }

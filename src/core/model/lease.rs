@@ -36,6 +36,9 @@ pub struct Lease {
     /// `lease#operator`: the version of the program that holds it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operator_version: Option<String>,
+    /// `lease#operator`: the history table has everything that was over at this time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub history_until: Option<Timestamp>,
     /// Counts the writes.
     pub version: u64,
     /// When it was last written.

@@ -1,5 +1,7 @@
 //! The pool of a resource class: its spec, a person's override, and its status. A class exists when its pool record
 //! does.
+//!
+//! Over 400 lines: one record, with each attribute in its two forms.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::condition::{Condition, known_conditions};
 use super::field::FieldError;
+use super::hold::MAX_HOLD_SECONDS;
 use super::identity::{Kind, RecordId};
 use super::ids::{ClassName, Repository, Uid};
 use super::instance::{Instance, InstanceFacts};
@@ -18,8 +21,10 @@ use super::keep::Keep;
 use super::launch_template::{LaunchTemplate, PinnedImage};
 use super::record::{Record, Versioned, parse};
 use super::replacement::Replacement;
+use super::runner_package::Adoption;
 use super::selector::{InstanceTypes, matches};
 use super::sharing::{Sharing, Usage};
+use super::sizing::{Demand, SizedDesired, Sizing};
 use super::state::{RegistrationMode, ReuseWithin, State, UsageClass, words};
 use super::time::Seconds;
 
@@ -98,6 +103,9 @@ pub struct PoolSpec {
     /// How old a machine gets before it is retired, in seconds.
     #[serde(default = "default_age")]
     pub max_age_seconds: Seconds,
+    /// How long a person may hold a machine, in seconds (`runyard hold`); 0: not at all.
+    #[serde(default = "default_hold", skip_serializing_if = "is_default_hold")]
+    pub max_hold_seconds: Seconds,
     /// Whether nothing is launched or claimed for now.
     #[serde(default)]
     pub paused: bool,
@@ -131,9 +139,15 @@ pub struct PoolSpec {
     /// How its machines are shared; none where the oldest request is always the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sharing: Option<Sharing>,
+    /// The wait that the class promises; none where its number of idle machines is not set by the operator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sizing: Option<Sizing>,
     /// What its jobs may do on their machine.
     #[serde(default, skip_serializing_if = "Jobs::is_default")]
     pub jobs: Jobs,
+    /// Whether the runners of its pooled machines are registered before a claim.
+    #[serde(default, skip_serializing_if = "is_not")]
+    pub registered_ahead: bool,
 }
 
 fn default_max() -> u32 {
@@ -145,11 +159,21 @@ fn default_idle() -> Seconds {
 fn default_age() -> Seconds {
     86_400
 }
+fn default_hold() -> Seconds {
+    MAX_HOLD_SECONDS
+}
+const fn is_default_hold(seconds: &Seconds) -> bool {
+    *seconds == MAX_HOLD_SECONDS
+}
 fn on_demand() -> UsageClass {
     UsageClass::OnDemand
 }
 fn label_of_run() -> LabelMode {
     LabelMode::Run
+}
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+const fn is_not(flag: &bool) -> bool {
+    !*flag
 }
 const fn is_of_run(mode: &LabelMode) -> bool {
     match mode {
@@ -255,6 +279,12 @@ pub struct PoolStatus {
     pub image: Option<PinnedImage>,
     /// What its shares used, where it has `sharing`.
     pub usage: Option<Usage>,
+    /// The number of idle machines that the operator set, where it has `sizing`.
+    pub sized_desired: Option<SizedDesired>,
+    /// What it remembers of past demand, where it has `sizing`.
+    pub demand: Option<Demand>,
+    /// How far it is with new versions of the runner package, where its machines follow them.
+    pub runner: Adoption,
 }
 
 /// The pool record.
@@ -286,7 +316,13 @@ impl Pool {
         let scaled = self.scale.as_ref().map_or(0, |scale| scale.desired);
         let spec = &self.spec;
         let scheduled = spec.schedules.iter().map(|schedule| schedule.desired);
-        scheduled.chain([spec.desired, spec.min, scaled]).any(|desired| desired > 0)
+        let sized = self.sized().map_or(0, |sized| sized.desired);
+        scheduled.chain([spec.desired, spec.min, scaled, sized]).any(|desired| desired > 0)
+    }
+
+    /// The number that the operator set, where the class still has `sizing`.
+    pub fn sized(&self) -> Option<&SizedDesired> {
+        self.status.sized_desired.as_ref().filter(|_| self.spec.sizing.is_some())
     }
 
     /// The image its machines are launched from, where its spec names a parameter: what that was last resolved to.
@@ -328,6 +364,12 @@ struct PoolRest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     usage: Option<Usage>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    sized_desired: Option<SizedDesired>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    demand: Option<Demand>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    runner: Option<Adoption>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     uid: Option<Uid>,
     version: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -351,6 +393,9 @@ impl Record for Pool {
             conditions: self.status.conditions.clone(),
             image: self.status.image.clone(),
             usage: self.status.usage.clone(),
+            sized_desired: self.status.sized_desired.clone(),
+            demand: self.status.demand.clone(),
+            runner: Some(self.status.runner.clone()).filter(|runner| *runner != Adoption::default()),
             uid: self.uid.clone(),
             version: self.version,
             updated_at: self.updated_at,
@@ -373,6 +418,9 @@ impl Record for Pool {
                 conditions: rest.conditions,
                 image: rest.image,
                 usage: rest.usage,
+                sized_desired: rest.sized_desired,
+                demand: rest.demand,
+                runner: rest.runner.unwrap_or_default(),
             },
             uid: rest.uid,
             version: rest.version,

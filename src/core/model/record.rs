@@ -89,6 +89,8 @@ pub trait Versioned: Record {
     fn uid(&self) -> Option<&Uid>;
     /// Makes this the next write of the record: version one higher, `updatedAt` now.
     fn advance(&mut self, now: Timestamp);
+    /// Writes down, once the change is made, what the change is the end of.
+    fn settle(&mut self, _before: &Self) {}
 
     /// The write that makes `self` what the store has, if it still has what `before` says.
     fn replacing(&self, before: &Self) -> Write {

@@ -1,5 +1,7 @@
 //! The request record: the workflow's intent and the operator's status. The machines that a request holds are counted
 //! here and nowhere else, because a claim spends this record's version.
+//!
+//! Over 400 lines: each field of the record has its line and its meaning.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,9 +18,8 @@ use super::selector::InstanceTypes;
 use super::state::{UsageClass, words};
 use super::time::after;
 
-mod row;
-
 mod intents;
+mod row;
 
 pub use intents::{LONGEST_RUNTIME_MINUTES, LONGEST_TIMEOUT_SECONDS, MOST_MACHINES, NewIntent, release};
 
@@ -113,6 +114,8 @@ pub struct Intent {
     pub created_at: Option<Timestamp>,
     /// When a person asked that it fail (`runyard fail`).
     pub fail_requested_at: Option<Timestamp>,
+    /// Who that was, as they named themselves.
+    pub fail_requested_by: Option<String>,
     /// Whether a person tries the class (`runyard try`): there is no such run at GitHub, and GitHub is not asked for
     /// it.
     pub trial: bool,
@@ -147,10 +150,18 @@ pub struct Status {
     pub share: Option<String>,
     /// What its priority was worth when it was accepted.
     pub priority_value: i32,
+    /// The workflow file of its run as GitHub names it (`.github/workflows/build.yml`), once it was asked.
+    pub workflow: Option<String>,
+    /// What an hour of its machines cost when it became ready, in nano-dollars; none where one has no price.
+    pub hourly_cost_nanos: Option<u64>,
     /// When it fails unless it is ready.
     pub deadline: Option<Timestamp>,
     /// When it became ready.
     pub ready_at: Option<Timestamp>,
+    /// When an operator saw, or decided, that it is released.
+    pub released_at: Option<Timestamp>,
+    /// When it was over.
+    pub ended_at: Option<Timestamp>,
     /// How many machines it was content with at its deadline, when they were fewer than it asked for.
     pub settled_for: Option<u32>,
     /// The generation this status answers.
@@ -376,6 +387,19 @@ impl Versioned for Request {
     fn advance(&mut self, now: Timestamp) {
         self.version += 1;
         self.updated_at = Some(now);
+    }
+
+    fn settle(&mut self, before: &Self) {
+        let (was, is) = (before.phase(), self.phase());
+        if was == is || was.is_final() {
+            return;
+        }
+        if matches!(is, Phase::Releasing | Phase::Released) && self.status.released_at.is_none() {
+            self.status.released_at = self.updated_at;
+        }
+        if is.is_final() {
+            self.status.ended_at = self.updated_at;
+        }
     }
 }
 

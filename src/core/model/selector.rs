@@ -30,7 +30,7 @@ impl InstanceTypes {
 }
 
 /// Whether `text` matches a glob in which `*` stands for any characters and nothing else is special.
-pub(crate) fn matches(glob: &str, text: &str) -> bool {
+pub fn matches(glob: &str, text: &str) -> bool {
     // WildMatch also reads `?`; no name we match can hold one, so a glob with `?` matches nothing.
     !glob.contains('?') && WildMatch::new(glob).matches(text)
 }

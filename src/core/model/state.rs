@@ -125,6 +125,25 @@ words! {
     }
 }
 
+impl Reason {
+    /// Whether something went wrong, as against a machine that was of no more use.
+    #[must_use]
+    pub const fn is_failure(self) -> bool {
+        match self {
+            Self::Threshold
+            | Self::BootFailed
+            | Self::RegistrationFailed
+            | Self::CleanupFailed
+            | Self::Unhealthy
+            | Self::Interrupted
+            | Self::Vanished => true,
+            Self::Drifted | Self::Surplus | Self::MaxUses | Self::MaxAge | Self::Expired | Self::Orphan => {
+                false
+            }
+        }
+    }
+}
+
 words! {
     /// The boundary within which a machine may be reused.
     ReuseWithin {

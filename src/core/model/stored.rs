@@ -26,8 +26,9 @@ pub enum Guard {
     Lease(u64),
     /// The request still says `provisioned`: fences a release off from a second one, and from nothing else.
     StillProvisioned,
-    /// Whatever is there, or nothing: only for the removal of an agent record, whose machine may have written anything
-    /// into it, beside the guarded write of its instance in one transaction.
+    /// Whatever is there, or nothing: for the removal of an agent record, whose machine may have written anything into
+    /// it, beside the guarded write of its instance in one transaction; and for the `log` record of a machine, which
+    /// its agent alone writes and nothing is decided by.
     Anything,
     /// `expiresAt` is still this (epoch seconds): fences a deletion off from a record that was given more time.
     ExpiresAt(i64),

@@ -20,6 +20,8 @@ pub enum Cause {
     Cleaned,
     /// A pooled machine is kept: its deadline moves on.
     Renewed,
+    /// A person's hold: it leaves its request or the pool, or failed, and is kept to be looked at.
+    Held,
     /// A request takes it out of the pool.
     Claimed,
     /// It ends, for one of the contract's reasons.
@@ -41,6 +43,8 @@ pub enum Place {
     Running,
     /// `idle`, being cleaned.
     IdleCleaning,
+    /// `idle` with `hold`: kept for a person until it ends; nothing else leads out of it.
+    IdleHeld,
     /// `idle` with `pooledAt`.
     IdlePooled,
     /// `terminated`.
@@ -55,7 +59,7 @@ impl Place {
             Self::CreatedBound | Self::CreatedWarm => Some(State::Created),
             Self::Claimed => Some(State::Claimed),
             Self::Running => Some(State::Running),
-            Self::IdleCleaning | Self::IdlePooled => Some(State::Idle),
+            Self::IdleCleaning | Self::IdleHeld | Self::IdlePooled => Some(State::Idle),
             Self::Terminated => Some(State::Terminated),
         }
     }
@@ -79,10 +83,12 @@ const fn row(from: Place, cause: Cause, to: Place) -> Transition {
 /// Every legal change. A machine moves along these and no others; `terminated` is the end.
 pub const TRANSITIONS: &[Transition] = {
     use Cause::{
-        Booted, Claimed as Claim, Cleaned, Ended, GivenBack, Launched, Registered, RegistrationFailedOnce,
-        Renewed,
+        Booted, Claimed as Claim, Cleaned, Ended, GivenBack, Held, Launched, Registered,
+        RegistrationFailedOnce, Renewed,
     };
-    use Place::{Claimed, CreatedBound, CreatedWarm, IdleCleaning, IdlePooled, Nowhere, Running, Terminated};
+    use Place::{
+        Claimed, CreatedBound, CreatedWarm, IdleCleaning, IdleHeld, IdlePooled, Nowhere, Running, Terminated,
+    };
     &[
         row(Nowhere, Launched, CreatedBound),
         row(Nowhere, Launched, CreatedWarm),
@@ -102,6 +108,15 @@ pub const TRANSITIONS: &[Transition] = {
         row(IdlePooled, Renewed, IdlePooled),
         row(IdlePooled, Claim, Claimed),
         row(IdlePooled, Ended, Terminated),
+        row(CreatedBound, Held, IdleHeld),
+        row(CreatedWarm, Held, IdleHeld),
+        row(Claimed, Held, IdleHeld),
+        row(Running, Held, IdleHeld),
+        // A person writes `hold` into the record of a machine that is being cleaned.
+        row(IdleCleaning, Held, IdleHeld),
+        row(IdlePooled, Held, IdleHeld),
+        row(IdleHeld, Renewed, IdleHeld),
+        row(IdleHeld, Ended, Terminated),
         // An orphan is recorded as already decided, so that nothing is ended without a record.
         row(Nowhere, Ended, Terminated),
     ]
@@ -116,13 +131,14 @@ pub fn legal(from: Place, cause: Cause, to: Place) -> bool {
 mod tests {
     use super::*;
 
-    const PLACES: [Place; 8] = [
+    const PLACES: [Place; 9] = [
         Place::Nowhere,
         Place::CreatedBound,
         Place::CreatedWarm,
         Place::Claimed,
         Place::Running,
         Place::IdleCleaning,
+        Place::IdleHeld,
         Place::IdlePooled,
         Place::Terminated,
     ];
@@ -145,11 +161,17 @@ mod tests {
     }
 
     #[test]
-    fn a_pooled_machine_leaves_the_pool_only_by_a_claim_or_its_end() {
+    fn a_pooled_machine_leaves_the_pool_only_by_a_claim_a_hold_or_its_end() {
         let out: Vec<_> =
             TRANSITIONS.iter().filter(|t| t.from == Place::IdlePooled && t.to != Place::IdlePooled).collect();
-        assert!(out.iter().all(|t| matches!(t.to, Place::Claimed | Place::Terminated)));
-        assert_eq!(out.len(), 2);
+        assert!(out.iter().all(|t| matches!(t.to, Place::Claimed | Place::IdleHeld | Place::Terminated)));
+        assert_eq!(out.len(), 3);
+    }
+
+    #[test]
+    fn nothing_but_its_end_leads_a_held_machine_out_of_its_hold() {
+        let out = TRANSITIONS.iter().filter(|t| t.from == Place::IdleHeld && t.to != Place::IdleHeld);
+        assert_eq!(out.map(|t| t.to).collect::<Vec<_>>(), [Place::Terminated]);
     }
 
     #[test]

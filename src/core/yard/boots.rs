@@ -37,6 +37,19 @@ impl Boots {
     }
 }
 
+impl Boots {
+    /// How long a boot takes that 95 of 100 do not exceed; a minute where too few are known.
+    pub(crate) fn usual(&self) -> Duration {
+        let mut times: Vec<Duration> = self.0.iter().copied().collect();
+        times.sort_unstable();
+        let at = (times.len() * 95).div_ceil(100).saturating_sub(1);
+        match times.get(at) {
+            Some(p95) if times.len() >= FEWEST => *p95,
+            Some(_) | None => Duration::from_secs(60),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -42,6 +42,8 @@ pub struct Class {
     pub warm_created: u32,
     /// Machines being cleaned.
     pub cleaning: u32,
+    /// Machines that a person holds.
+    pub held: u32,
     /// Machines whose records cannot be read and do not say that the machine ended.
     pub(crate) unreadable: u32,
     /// Pooled machines, the first to expire first.
@@ -52,6 +54,8 @@ pub struct Class {
     pub(crate) expired: BTreeSet<InstanceArn>,
     /// The pooled machines by what requests choose by.
     pub(crate) free: BTreeMap<MachineGroup, Free>,
+    /// Machines out of the pool whose record names a runner package, by its digest.
+    pub(crate) packages: BTreeMap<String, BTreeSet<InstanceArn>>,
     /// Requests that lack machines.
     pub(crate) waiting: WaitingRequests,
     /// Its shares, where it has `sharing`.
@@ -62,8 +66,7 @@ pub struct Class {
     pub backoff: LaunchBackoff,
     /// Why its last launch was refused, until one is not.
     pub refusal: Option<String>,
-    /// The last line on the console of the machine that last ended young, and which machine that was; until one is of
-    /// use.
+    /// What the console of the machine that last ended young says, and which machine that was; until one is of use.
     pub(crate) last_console: Option<String>,
     /// How long its last first boots took.
     pub(crate) boots: Boots,
@@ -87,8 +90,6 @@ pub struct Class {
     pub(crate) departing: BTreeSet<InstanceArn>,
     /// Offerings without capacity and their backoffs.
     pub(crate) offerings: BTreeMap<Offering, OfferingBackoff>,
-    /// Live spot machines.
-    pub(crate) spot_live: u32,
     /// Its recent losses of spot machines.
     pub(crate) spot: SpotLosses,
     /// Requests for which a spot launch failed, with those launches.
@@ -149,7 +150,9 @@ impl Class {
 
     /// Whether a machine has expired whatever its age.
     pub(crate) fn is_expired(&self, instance: &Instance) -> bool {
-        instance.expired_by.is_some() || self.pool.as_ref().is_some_and(|pool| pool.spec.used_up(instance))
+        instance.expired_by.is_some()
+            || instance.hold.is_some()
+            || self.pool.as_ref().is_some_and(|pool| pool.spec.used_up(instance))
     }
 
     /// Why a machine has drifted from its class, if it has.

@@ -36,7 +36,7 @@ pub(crate) fn boots(
         && was_live
         && new.facts.usage_class == UsageClass::Spot
     {
-        class.spot.add(now.mono, class.spot_live);
+        class.spot.add(now.mono, class.spot.live);
     }
     if let Some(line) = new.console.as_ref().filter(|_| old.is_some_and(|old| old.console.is_none())) {
         class.last_console = Some(format!("{}: {line}", new.facts.instance_id));
@@ -101,9 +101,20 @@ pub(crate) fn tally(
     let shift = |n: &mut u32| *n = if add { *n + 1 } else { n.saturating_sub(1) };
     if instance.state().live() {
         if instance.facts.usage_class == UsageClass::Spot {
-            shift(&mut class.spot_live);
+            shift(&mut class.spot.live);
         }
         shift(class.counts.entry(instance.state()).or_default());
+    }
+    if let Some(package) = instance.runner.as_ref().filter(|_| instance.pooled_at().is_none()) {
+        let machines = class.packages.entry(package.sha256.clone()).or_default();
+        if add {
+            machines.insert(arn.clone())
+        } else {
+            machines.remove(arn)
+        };
+        if machines.is_empty() {
+            class.packages.remove(&package.sha256);
+        }
     }
     if instance.state() == State::Created {
         let place = (instance.facts.created_at, arn.clone());
@@ -115,6 +126,8 @@ pub(crate) fn tally(
     }
     match &instance.life {
         Life::Created { run: None } => shift(&mut class.warm_created),
+        // It is live, and counts towards `max`, but it comes back to nobody.
+        Life::Idle { pooled_at: None } if instance.hold.is_some() => shift(&mut class.held),
         Life::Idle { pooled_at: None } => shift(&mut class.cleaning),
         Life::Idle { pooled_at: Some(_) } => tally_pooled(class, arn, instance, add),
         Life::Terminated { reason: Reason::Drifted, gone_at: None } if add => {

@@ -29,7 +29,7 @@ pub enum Observation {
     /// Why a machine ended, in the provider's words. It is observed before the state, so that the end is recorded with
     /// its reason.
     WhyEnded(InstanceArn, StateReason),
-    /// The last line of ours on a machine's console; none where its provider has none yet.
+    /// What a machine's console says last (`last_console_line`); none where its provider has none yet.
     Console(InstanceArn, Option<String>),
     /// A machine's state at the provider; none when the provider does not know it.
     Stands(InstanceArn, Option<MachineState>),
@@ -49,6 +49,10 @@ pub enum Observation {
     GitHub(bool),
     /// GitHub takes the runner of a machine's last claim for busy and does not remove it.
     RunnerBusy(InstanceArn),
+    /// GitHub did not give the runner of a machine the label of its claim: whether it refused, or nobody knows.
+    LabelFailed(InstanceArn, bool),
+    /// The runner that was to be deleted has a job, so it has the label of its claim.
+    LabelSet(InstanceArn),
     /// A request is refused because GitHub does not know its run.
     RunRefused(RequestKey, String),
     /// A pool's status was written.

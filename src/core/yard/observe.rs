@@ -63,6 +63,8 @@ impl Yard {
             Observation::RunnerBusy(arn) => self.of(&arn, &mut dirty, |tracked| {
                 tracked.busy_for = tracked.instance.claim.as_ref().map(|claim| claim.id.clone());
             }),
+            Observation::LabelFailed(arn, no) => self.of(&arn, &mut dirty, |of| of.label_failed(no)),
+            Observation::LabelSet(arn) => self.of(&arn, &mut dirty, |tracked| tracked.unlabelled = None),
             Observation::RunRefused(id, why) => {
                 if let Some(asked) = self.requests.get_mut(&id) {
                     asked.refused = Some(why);

@@ -74,6 +74,8 @@ impl OfferingBackoff {
 /// Recent losses of a class's spot machines.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SpotLosses {
+    /// Live spot machines.
+    pub(crate) live: u32,
     /// When machines were taken back.
     lost: VecDeque<Duration>,
     /// No spot machine is launched before this moment.

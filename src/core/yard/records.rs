@@ -77,6 +77,8 @@ impl Yard {
         };
         let changed = wanted(&class.pool) != wanted(&new);
         class.digest = new.as_ref().and_then(pool_launch_digest);
+        let adoption = |pool: &Option<Pool>| pool.as_ref().map(|pool| pool.status.runner.clone());
+        let adopts = adoption(&class.pool) != adoption(&new);
         if changed {
             let asked = &self.requests;
             let spec = new.as_ref().map(|pool| &pool.spec);
@@ -87,6 +89,11 @@ impl Yard {
         class.shares.mature(now.wall);
         class.pool = new;
         dirty.insert(Unit::Class(name.clone()));
+        if adopts {
+            // What one class found out of a runner package holds for the others.
+            dirty.extend(self.classes.keys().cloned().map(Unit::Class));
+        }
+        let Some(class) = self.classes.get_mut(name) else { return };
         if changed {
             let pooled = class.pooled.iter().filter_map(|(_, arn)| self.instances.get(arn));
             let drifted = pooled.filter(|tracked| class.drift(&tracked.instance).is_some());

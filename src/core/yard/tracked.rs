@@ -40,7 +40,7 @@ pub struct Tracked {
     pub(crate) why_ended: Option<String>,
     /// When its console was last read, and how often.
     pub(crate) console_read: Option<(Duration, u32)>,
-    /// The last line of ours on its console, once it was read.
+    /// What its console says last (`last_console_line`), once it was read.
     pub(crate) console_line: Option<String>,
     /// When it was last described, and how often it was since its termination was first requested.
     pub asked: Option<(Duration, u32)>,
@@ -50,6 +50,8 @@ pub struct Tracked {
     pub announced: Option<Duration>,
     /// The claim whose runner GitHub took for busy when it was to be removed.
     pub busy_for: Option<ClaimId>,
+    /// The claim whose runner, registered ahead, GitHub did not give its label, and how often in a row.
+    pub unlabelled: Option<(ClaimId, u32)>,
     /// Whether its runner was removed at GitHub after its end.
     pub swept: bool,
     /// The notice from EC2 that came through the queue; its agent may report one too.
@@ -58,6 +60,8 @@ pub struct Tracked {
     pub changed: bool,
     /// Whether somebody else shortened its deadline in the pool.
     pub(crate) shortened: bool,
+    /// Whether a person's hold was seen to come while it was cleaned, and no operator wrote that its cleaning is over.
+    pub(crate) held_while_cleaned: bool,
     /// When a deadline set by a clock ahead of ours was seen, on the monotonic clock; none for other deadlines, and for
     /// one that was there from the start.
     pub(crate) set_ahead: Option<Duration>,
@@ -66,6 +70,14 @@ pub struct Tracked {
 }
 
 impl Tracked {
+    /// GitHub did not set the label of its claim: it refused, or nobody knows.
+    pub(super) fn label_failed(&mut self, refused: bool) {
+        let Some(claim) = &self.instance.claim else { return };
+        let before = self.unlabelled.as_ref().filter(|(of, _)| *of == claim.id);
+        let times = before.map_or(0, |(_, times)| *times).saturating_add(1);
+        self.unlabelled = Some((claim.id.clone(), if refused { u32::MAX } else { times }));
+    }
+
     pub(crate) fn new(instance: Instance) -> Self {
         Self {
             instance,
@@ -82,10 +94,12 @@ impl Tracked {
             missing: false,
             announced: None,
             busy_for: None,
+            unlabelled: None,
             swept: false,
             notice: None,
             changed: false,
             shortened: false,
+            held_while_cleaned: false,
             set_ahead: None,
             there: (Duration::ZERO, Duration::ZERO),
         }
@@ -187,7 +201,7 @@ impl UnreadMachine {
         let instance = &tracked.instance;
         let holds = match instance.life {
             Life::Created { .. } | Life::Claimed { .. } | Life::Running { .. } => true,
-            Life::Idle { pooled_at } => pooled_at.is_none(),
+            Life::Idle { pooled_at } => pooled_at.is_none() && instance.held().is_none(),
             Life::Terminated { .. } => false,
         };
         Self {

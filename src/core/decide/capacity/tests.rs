@@ -1,7 +1,7 @@
 use serde_json::json;
 
-use crate::decide::{Effect, WaitReason};
-use crate::model::{AttributeValue, Launch, LaunchPhase, Reason, Record, UsageClass};
+use crate::decide::{Effect, Wait, WaitReason};
+use crate::model::{AttributeValue, Launch, LaunchPhase, Reason, Record, RecordId, UsageClass};
 use crate::ports::ComputeError;
 use crate::ports::github::{EndOfLife, RunnerSupport};
 use crate::testing::*;
@@ -218,21 +218,6 @@ fn a_lack_is_told_with_its_types_and_when_it_is_asked_for_again() {
     assert_eq!(told(&["a", "b"]), format!("no capacity for spot machines (a, b), {again}"));
 }
 
-/// When GitHub gave no more jobs to the versions of 2026, as it said on 2026-09-29; to the last it names no date.
-const ENDS: [(&str, Option<&str>); 11] = [
-    ("2.329.0", Some("2026-01-23T17:10:35Z")),
-    ("2.330.0", Some("2026-03-13T18:34:13Z")),
-    ("2.331.0", Some("2026-04-30T21:52:20Z")),
-    ("2.332.0", Some("2026-05-25T15:23:35Z")),
-    ("2.333.0", Some("2026-05-29T17:27:54Z")),
-    ("2.333.1", Some("2026-06-30T15:52:45Z")),
-    ("2.334.0", Some("2026-08-10T17:08:55Z")),
-    ("2.335.0", Some("2026-08-14T16:59:37Z")),
-    ("2.335.1", Some("2026-09-24T15:30:55Z")),
-    ("2.336.0", Some("2026-11-05T08:04:55Z")),
-    ("2.337.0", None),
-];
-
 fn supported(version: &str, runtime: Option<&str>) -> RunnerSupport {
     let runtime = runtime.map(|at| at.parse().unwrap());
     RunnerSupport { version: version.to_owned(), end: EndOfLife { registration: None, runtime } }
@@ -240,7 +225,7 @@ fn supported(version: &str, runtime: Option<&str>) -> RunnerSupport {
 
 #[test]
 fn a_pinned_class_launches_until_its_version_ends_and_not_after() {
-    for (version, runtime) in ENDS {
+    for (version, runtime) in RUNNER_ENDS {
         let mut scene = Scene::with(json!({"desired": 1, "max": 4}));
         let deadline = "2027-01-01T00:00:00Z";
         scene.put(&request("1", 2, json!({"acceptedAt": at(-10), "deadline": deadline})));
@@ -257,6 +242,40 @@ fn a_pinned_class_launches_until_its_version_ends_and_not_after() {
         let told = scene.of_class().waits.iter().any(|wait| wait.message.contains(version));
         assert!(told, "{version}");
     }
+}
+
+#[test]
+fn a_pooled_machine_is_not_lent_with_a_version_that_gets_no_job() {
+    let mut scene = Scene::with(json!({"max": 1}));
+    scene.add(machine("i-1").pooled());
+    lacking(&mut scene, "1", 1, -10);
+    assert_eq!(runs(&scene.claims()), ["1"], "it is lent until then");
+    for spec in [json!({"max": 1}), json!({"max": 1, "sharing": {"weights": {"acme/*": 2}}})] {
+        let mut scene = Scene::with(spec);
+        scene.add(machine("i-1").pooled());
+        lacking(&mut scene, "1", 1, -10);
+        scene.yard.runner = Some(supported("2.329.0", Some("2025-12-01T00:00:00Z")));
+        assert_eq!(scene.claims(), []);
+        let waits = scene.of_class().waits;
+        let of = RecordId::from(ask("1"));
+        let told = |wait: &Wait| wait.subject == of && wait.reason == WaitReason::Runner;
+        assert!(waits.iter().any(|wait| told(wait) && wait.message.contains("2.329.0")), "{waits:?}");
+    }
+}
+
+#[test]
+fn who_does_not_lead_lends_nothing_of_a_class_that_the_leader_holds_back() {
+    let mut scene = Scene::with(json!({"max": 1}));
+    scene.add(machine("i-1").pooled());
+    lacking(&mut scene, "1", 1, -10);
+    scene.yard.runner = Some(supported("2.329.0", Some("2025-12-01T00:00:00Z")));
+    let actions = scene.of_class().actions;
+    scene.apply(&actions);
+    // A stand-by asks GitHub for no dates.
+    (scene.yard.runner, scene.role.lease) = (None, None);
+    scene.wait(60);
+    assert_eq!(scene.claims(), []);
+    assert!(waits(&scene, WaitReason::Runner));
 }
 
 #[test]

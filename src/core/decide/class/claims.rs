@@ -7,6 +7,8 @@ use crate::model::{
 use crate::yard::target;
 
 use crate::decide::context::Context;
+use crate::decide::instance::lendable;
+use crate::decide::packages::Packages;
 use crate::decide::reason;
 use crate::decide::request;
 use crate::decide::{Planned, RunnerConfig, Step};
@@ -21,18 +23,28 @@ pub(super) fn claim(
     request: &Request,
     spec: &PoolSpec,
     arns: &[InstanceArn],
+    packages: Packages<'_>,
 ) -> Planned {
     let now = cx.now.wall;
     let machines: Vec<Step<Instance>> = arns
         .iter()
         .take(CLAIM_LIMIT)
         .filter_map(|arn| cx.yard.instance(arn))
-        .map(|tracked| {
+        .enumerate()
+        .map(|(number, tracked)| {
             let step = Step::of(&tracked.instance, now, |next| {
+                if let Some(delivered) = cx.yard.delivered {
+                    next.forget(delivered);
+                }
                 let id = ClaimId::of(&next.facts.instance_id, next.version);
                 next.life = Life::Claimed { run: request.id.run_id.clone() };
                 next.claim = Some(Claim { id, request: key.into() });
                 next.jobs = spec.granted_jobs();
+                next.ahead = lendable(tracked, spec, &request.id.repository);
+                // A runner that is registered already is of the package that the record names.
+                if next.ahead.is_none() {
+                    next.runner = packages.for_claim(number);
+                }
                 next.state_since = now;
                 next.threshold = Some(Threshold { at: after(now, cx.policy.timing.claimed), set_at: now });
                 next.trust_domain = spec.trust_domain(&request.id.repository);

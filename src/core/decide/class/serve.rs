@@ -11,9 +11,10 @@ use crate::model::{ClassName, Pool, PoolSpec, Repository, Request, RequestKey, S
 use super::claims::{CLAIM_LIMIT, claim};
 use super::rebalance::rebalance_partial;
 use super::shared::Taken;
-use crate::decide::capacity::Launches;
+use crate::decide::capacity::{self, Launches};
 use crate::decide::context::Context;
 use crate::decide::matching::{Matcher, Share};
+use crate::decide::packages::Packages;
 use crate::decide::request::{self, accept};
 use crate::decide::{Plan, Planned, WaitReason};
 use crate::yard::{Class, Demand, QueuePosition, ShareName, lacking};
@@ -27,19 +28,27 @@ const STEPPED_OVER: usize = 256;
 /// How long the hints of a queue are used.
 const HINTS_LAST: Duration = Duration::from_secs(2);
 
-/// Serves waiting requests in their order, then launches what is lacking.
-pub(super) fn serve(cx: &Context<'_>, name: &ClassName, class: &Class, spec: &PoolSpec, plan: &mut Plan) {
-    let waiting = &class.waiting;
+/// Serves waiting requests in their order, then launches what is lacking. Answers whether it looked at them: first it
+/// may ask the queue.
+pub(super) fn serve(
+    cx: &Context<'_>,
+    name: &ClassName,
+    class: &Class,
+    spec: &PoolSpec,
+    plan: &mut Plan,
+) -> bool {
+    let (waiting, closed) = (&class.waiting, closed(cx, class, spec));
     let ask = !waiting.all().is_empty() && !class.pooled.is_empty() && asks_queue(cx, name, class);
-    if ask && !spec.paused {
+    if ask && closed.is_none() {
         plan.actions.push(Planned::receive(name.clone()));
         plan.wake_at(cx.now.mono + Duration::from_secs(1));
-        return;
+        return false;
     }
     let mut pass = Pass {
         cx,
         class,
         spec,
+        closed,
         matcher: Matcher::new(cx, class, spec),
         launches: Launches::of(cx, name, class, spec),
         plan,
@@ -51,6 +60,7 @@ pub(super) fn serve(cx: &Context<'_>, name: &ClassName, class: &Class, spec: &Po
         oldest: None,
         taken: BTreeMap::new(),
         granted: 0,
+        packages: class.pool.as_ref().map(|pool| Packages::of(cx, pool)).unwrap_or_default(),
     };
     match &spec.sharing {
         None => pass.accepted_requests(waiting.demands()),
@@ -67,6 +77,22 @@ pub(super) fn serve(cx: &Context<'_>, name: &ClassName, class: &Class, spec: &Po
         let message = format!("{behind} younger requests wait behind those");
         plan.wait(Pool::key_of(name), WaitReason::Behind, message);
     }
+    true
+}
+
+/// Why no machine of the class is lent now, if so. Whoever does not lead has asked GitHub for no dates, and goes by what
+/// the leader wrote.
+fn closed(cx: &Context<'_>, class: &Class, spec: &PoolSpec) -> Option<(WaitReason, String)> {
+    if spec.paused {
+        return Some((WaitReason::Paused, "its class is paused".to_owned()));
+    }
+    let told = || {
+        let conditions = &class.pool.as_ref().filter(|_| cx.role.lease.is_none())?.status.conditions;
+        let held_back = conditions.iter().find(|one| one.status && one.reason == capacity::DEPRECATED)?;
+        Some(held_back.message.clone())
+    };
+    let why = capacity::unsupported(cx, spec).or_else(told)?;
+    Some((WaitReason::Runner, why))
 }
 
 /// Whether to receive from the queue before machines are claimed: not again within [`HINTS_LAST`].
@@ -89,6 +115,8 @@ pub(super) struct Pass<'a, 'p> {
     pub(super) cx: &'a Context<'a>,
     pub(super) class: &'a Class,
     pub(super) spec: &'a PoolSpec,
+    /// Why no machine is lent, if so.
+    pub(super) closed: Option<(WaitReason, String)>,
     pub(super) matcher: Matcher<'a>,
     pub(super) launches: Launches<'a>,
     pub(super) plan: &'p mut Plan,
@@ -107,6 +135,8 @@ pub(super) struct Pass<'a, 'p> {
     pub(super) taken: BTreeMap<ShareName, Taken>,
     /// What the request that was served last got.
     pub(super) granted: u32,
+    /// The runner packages of its claims; one of a pass tries a new one.
+    packages: Packages<'a>,
 }
 
 impl<'a> Pass<'a, '_> {
@@ -202,13 +232,15 @@ impl<'a> Pass<'a, '_> {
             return Others::MayHave;
         }
         let lack = lacking(cx.yard, key, request, cx.now.wall);
-        if lack > 0 && self.is_over_quota(key, request) {
+        if lack > 0
+            && let Some(others) = self.is_over_quota(key, request)
+        {
             if request.status.phase.is_none() && !cx.yard.is_busy(key) {
                 self.write(key, accept(cx, request, spec));
             }
-            return Others::OverQuota;
+            return others;
         }
-        let share = if spec.paused { Share::default() } else { self.matcher.pick(key, demand, lack) };
+        let share = self.share(key, demand, lack);
         let got = share.machines.len() as u32;
         if cx.yard.is_busy(key) || self.written.contains(key) {
             // What it lacks is known again once that is done.
@@ -224,7 +256,8 @@ impl<'a> Pass<'a, '_> {
             return Others::MayHave;
         }
         if got > 0 {
-            self.write(key, claim(cx, key, request, spec, &share.machines));
+            let packages = self.packages.next();
+            self.write(key, claim(cx, key, request, spec, &share.machines, packages));
         } else if request.status.phase.is_none() {
             self.write(key, accept(cx, request, spec));
         }
@@ -245,6 +278,13 @@ impl<'a> Pass<'a, '_> {
         if launched || free { Others::MayHave } else { Others::HaveNothing }
     }
 
+    fn share(&mut self, key: &'a RequestKey, demand: &Demand, lack: u32) -> Share {
+        match self.closed {
+            Some(_) => Share::default(),
+            None => self.matcher.pick(key, demand, lack),
+        }
+    }
+
     fn write(&mut self, key: &RequestKey, action: Planned) {
         self.plan.actions.push(action);
         self.written.insert(key.clone());
@@ -255,8 +295,8 @@ impl<'a> Pass<'a, '_> {
         if lack == 0 {
             return;
         }
-        if self.spec.paused {
-            self.plan.wait(key, WaitReason::Paused, "its class is paused");
+        if let Some((reason, why)) = &self.closed {
+            self.plan.wait(key, *reason, why.as_str());
         }
         if !share.refusals.is_empty() {
             let why: Vec<_> = share.refusals.iter().map(|refusal| refusal.as_str()).collect();

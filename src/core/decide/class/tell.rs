@@ -114,8 +114,8 @@ fn told_of(reason: WaitReason) -> Option<(u8, Sentence)> {
         WaitReason::Image => {
             Some((2, |name, _, _| format!("which image class {name} is launched from is not known yet")))
         }
-        WaitReason::Runner => Some((2, |name, _, _| {
-            format!("launches of class {name} are held back: GitHub takes no runner of its version any more")
+        WaitReason::Runner => Some((0, |name, _, _| {
+            format!("class {name} is held back: GitHub takes no runner of its version any more")
         })),
         WaitReason::NoCapacity => {
             Some((3, |name, _, _| format!("EC2 has no capacity for class {name} at the moment")))

@@ -43,6 +43,20 @@ fn who_waits_because_the_class_is_full_or_paused_reads_it_in_the_record_once() {
     assert_eq!(told(&scene), ["waiting for 1 of 1 machine, because class linux is paused"]);
 }
 
+/// While the queue was asked nobody was looked at, and the record of each that waited was written twice every 10 s.
+#[test]
+fn a_reason_stands_while_the_queue_is_asked() {
+    let mut scene = full();
+    scene.pool(2, json!({"max": 3, "reuseWithin": "repository"}));
+    scene.add(machine("i-3").pooled().with(|i| i.trust_domain = "repository:acme/other".into()));
+    let actions = scene.served();
+    scene.apply(&actions);
+    scene.wait(60);
+    let plan = scene.of_class();
+    assert!(plan.actions.iter().any(|action| matches!(action.effect, Effect::Receive(_))), "{plan:?}");
+    assert!(!plan.actions.iter().any(is_telling), "{:?}", plan.actions);
+}
+
 #[test]
 fn another_reason_is_written_only_after_a_while() {
     let mut scene = full();

@@ -32,6 +32,7 @@ fn a_claim_is_one_transaction_and_changes_just_this() {
     machine.trust_domain = "owner:acme".into();
     machine.public_key = Some("key".into());
     machine.registration = None;
+    crate::model::Versioned::settle(&mut machine, &machines[0].before);
     assert_eq!(machines[0].after, machine);
     let mut after = request.before.clone();
     (after.version, after.updated_at) = (4, Some(start()));

@@ -1,4 +1,4 @@
-//! The console of a machine that ended before it was of use: its last line says why, when nobody else is left to.
+//! The console of a machine that ended before it was of use: it says why, when nobody else is left to.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ pub(super) fn decide(cx: &Context<'_>, tracked: &Tracked, plan: &mut Plan) {
     {
         if plan.actions.is_empty() {
             let step = Step::of(instance, cx.now.wall, |next| next.console = Some(line.clone()));
-            let note = Note::warning("ConsoleRead", format!("the last line on its console: {line}"));
+            let note = Note::warning("ConsoleRead", format!("its console says: {line}"));
             plan.actions.push(Planned::instance(step, note, AtGitHub::Nothing));
         }
         return;

@@ -53,6 +53,9 @@ impl MachineView<'_> {
         if !self.cx.policy.github {
             return None;
         }
+        if self.is_lent_ahead() {
+            return self.lent_ahead();
+        }
         let key = self.tracked.agent.as_ref().and_then(|agent| agent.public_key.as_ref());
         let key = self.instance.public_key.as_ref().or(key)?;
         let now = self.cx.now.wall;

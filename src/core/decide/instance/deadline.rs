@@ -35,7 +35,10 @@ impl MachineView<'_> {
             Life::Created { .. } => policy.timing.created,
             Life::Claimed { .. } => policy.timing.claimed,
             Life::Running { .. } => max_runtime(self.request, self.spec),
-            Life::Idle { pooled_at: None } => policy.timing.cleanup,
+            Life::Idle { pooled_at: None } => match &next.hold {
+                Some(hold) => return Some(self.hold_deadline(next, hold)),
+                None => policy.timing.cleanup,
+            },
             Life::Idle { pooled_at: Some(_) } => {
                 ClassRecord::of(self.cx.yard, &next.facts.resource_class).idle_time()
             }

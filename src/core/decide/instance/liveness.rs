@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use crate::model::{Agent, Life, Reason};
 
-use super::{MachineView, settled, terminating};
+use super::{MachineView, held, settled, terminating};
 use crate::decide::{Note, Plan, Planned, Step};
 use crate::yard::Doubt;
 
@@ -40,10 +40,15 @@ impl MachineView<'_> {
         };
         let age = self.cx.now.seen.saturating_sub(beat.at);
         let note = Note::warning("Silent", format!("its agent has not spoken for {} s", age.as_secs()));
+        let stays = self.outlives(Reason::Unhealthy);
         let step = Step::of(self.instance, self.cx.now.wall, |next| {
-            terminating::tombstone(next, Reason::Unhealthy);
             next.state_since = self.cx.now.wall;
-            next.threshold = None;
+            if stays {
+                held::keep_for_person(next);
+                next.threshold = self.deadline(next);
+            } else {
+                terminating::tombstone(next, Reason::Unhealthy);
+            }
         });
         Some(Plan::act(Planned::silence(step, beat.seq, note)))
     }

@@ -106,13 +106,18 @@ pub(super) fn decide(machine: &MachineView<'_>) -> Option<Plan> {
         let (renew_at, later) = renewal(machine, pool, threshold);
         if cx.now.mono >= renew_at && later && kept(machine) {
             let note = Note::normal("Kept", "kept: its class wants it idle");
-            return Some(machine.go(Cause::Renewed, note, |_| ()));
+            return Some(machine.go(Cause::Renewed, note, |next| {
+                if next.ahead.is_none() {
+                    next.runner = machine.next_package();
+                }
+            }));
         }
         let due = machine.tracked.announced.map(|at| at.saturating_add(cx.policy.timing.reannounce));
         let mut plan = match due {
             Some(due) if due > cx.now.mono => Plan::default(),
             Some(_) | None => Plan::act(Planned::announce(instance)),
         };
+        plan.actions.extend(machine.at_rest());
         plan.wake_at(due.unwrap_or(cx.now.mono.saturating_add(cx.policy.timing.reannounce)).max(cx.now.mono));
         plan.wake_at(renew_at.max(cx.now.mono + Duration::from_secs(1)));
         if let Some((why, _)) = drift {

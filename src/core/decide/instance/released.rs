@@ -47,6 +47,9 @@ impl MachineView<'_> {
             let message = format!("{}; its jobs could become root: it serves no other", note.message);
             return self.end(reason, Note { message, ..note });
         }
+        if self.instance.hold.is_some() {
+            return self.hold(note);
+        }
         self.go(Cause::GivenBack, note, |next| {
             next.life = Life::Idle { pooled_at: None };
             next.registration = None;

@@ -13,7 +13,8 @@ impl MachineView<'_> {
             return Some(self.give_back(note));
         }
         match self.says() {
-            Some(Signal::RegOk) if self.fresh() => {
+            // Of a runner that was registered ahead GitHub's word counts, for the label.
+            Some(Signal::RegOk) if self.fresh() && !self.is_lent_ahead() => {
                 let run = self.instance.run()?.clone();
                 let note = Note::normal("Registered", format!("its runner listens for run {run}"));
                 Some(self.go(Cause::Registered, note, |next| {
@@ -31,9 +32,19 @@ impl MachineView<'_> {
         }
     }
 
+    /// Whether it is claimed with the runner that it registered ahead, which has not the label of the run yet.
+    pub(super) fn is_lent_ahead(&self) -> bool {
+        match self.instance.life {
+            Life::Claimed { .. } => self.instance.ahead.is_some(),
+            Life::Created { .. } | Life::Running { .. } | Life::Idle { .. } | Life::Terminated { .. } => {
+                false
+            }
+        }
+    }
+
     pub(super) fn registration_failed(&self) -> Plan {
         let message = format!("its runner could not be registered{}", self.detail());
-        let first = self.instance.registration_failures == 0;
+        let first = self.instance.registration_failures == 0 && self.instance.hold.is_none();
         match self.instance.life {
             Life::Claimed { .. } if first => {
                 self.go(Cause::RegistrationFailedOnce, Note::warning("RegistrationFailed", message), |next| {

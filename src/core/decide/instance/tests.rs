@@ -7,10 +7,12 @@ use crate::ports::{MachineState, StateReason};
 use crate::testing::*;
 use crate::yard::Observation;
 
+mod ahead;
 mod cleaning;
 mod console;
 mod credentials;
 mod deadline;
+mod held;
 mod interruption;
 mod liveness;
 mod pooled;
@@ -44,6 +46,7 @@ fn becomes(scene: &Scene, change: impl FnOnce(&mut crate::model::Instance)) {
     expected.version += 1;
     expected.updated_at = start();
     change(&mut expected);
+    crate::model::Versioned::settle(&mut expected, &step.before);
     assert_eq!(step.after, expected);
 }
 

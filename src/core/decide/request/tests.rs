@@ -124,6 +124,29 @@ fn a_request_past_its_deadline_fails_although_its_class_can_be_read_again() {
 }
 
 #[test]
+fn a_request_that_is_ready_is_told_what_an_hour_of_its_machines_costs() {
+    let region = crate::ledger::RegionPrices {
+        on_demand: [("m7i".to_owned(), crate::ledger::Price::parse("0.1").unwrap())].into(),
+        ..Default::default()
+    };
+    let told = |kind: &'static str, zone: &'static str| {
+        let of = move |name| {
+            running(name).with(|i| {
+                i.facts.instance_type = kind.into();
+                i.facts.availability_zone = zone.into();
+            })
+        };
+        let mut scene = yard(holding("1", 2, &["i-1", "i-2"], json!({})), vec![of("i-1"), of("i-2")]);
+        std::sync::Arc::make_mut(&mut scene.policy.prices).regions =
+            [("us-east-1".to_owned(), region.clone())].into();
+        answer(&scene.of_request("1")).0.after.status.hourly_cost_nanos
+    };
+    assert_eq!(told("m7i.xlarge", "us-east-1a"), Some(400_000_000));
+    assert_eq!(told("x9.large", "us-east-1a"), None, "a type without a price is not free");
+    assert_eq!(told("m7i.xlarge", "eu-west-1a"), None);
+}
+
+#[test]
 fn all_or_nothing_is_ready_only_with_all() {
     let request = || holding("1", 2, &["i-1", "i-2"], json!({}));
     let scene = yard(request(), vec![running("i-1"), machine("i-2").claimed(&ask("1"))]);
@@ -410,8 +433,16 @@ fn a_newer_attempt_releases_older_ones_and_gets_the_machines_itself() {
 #[test]
 fn a_person_can_fail_a_request_that_waits() {
     let scene = yard(request("1", 1, json!({"failRequestedAt": at(-1)})), vec![machine("i-1").pooled()]);
-    assert_eq!(answer(&scene.of_request("1")).1.reason, "FailedByPerson");
+    let note = answer(&scene.of_request("1")).1;
+    assert_eq!((note.reason, note.message.as_str()), ("FailedByPerson", "failed by a person"));
     assert!(scene.clone().claims().is_empty());
+}
+
+#[test]
+fn a_request_that_a_person_failed_says_who_that_was() {
+    let asked = json!({"failRequestedAt": at(-1), "failRequestedBy": "cli:ada"});
+    let note = answer(&yard(request("1", 1, asked), vec![]).of_request("1")).1;
+    assert_eq!(note.message, "failed by cli:ada");
 }
 
 #[test]

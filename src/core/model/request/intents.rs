@@ -58,6 +58,7 @@ impl NewIntent {
             generation: 1,
             created_at: Some(now),
             fail_requested_at: None,
+            fail_requested_by: None,
             trial: self.trial,
         };
         let request = Request {
@@ -90,6 +91,7 @@ impl Request {
             generation: 1,
             created_at: Some(now),
             fail_requested_at: None,
+            fail_requested_by: None,
             ..self.intent.clone()
         };
         Self {

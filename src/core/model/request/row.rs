@@ -69,6 +69,7 @@ impl Accepted {
             generation: written.generation,
             created_at: written.created_at,
             fail_requested_at: written.fail_requested_at,
+            fail_requested_by: written.fail_requested_by.clone(),
             trial: written.trial,
         }
     }
@@ -107,6 +108,8 @@ pub struct RequestRow {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     fail_requested_at: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    fail_requested_by: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     trial: Option<bool>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     phase: Option<Phase>,
@@ -127,6 +130,10 @@ pub struct RequestRow {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     ready_at: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    released_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    ended_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     settled_for: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     observed_generation: Option<u64>,
@@ -145,10 +152,22 @@ pub struct RequestRow {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     priority_value: Option<i32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    workflow: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    hourly_cost_nanos: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     uid: Option<Uid>,
     version: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     updated_at: Option<Timestamp>,
+}
+
+/// The intent that is served, and the one that is written now where it is another.
+fn served(accepted: Option<Accepted>, written: Intent) -> (Intent, Option<Box<Intent>>) {
+    match accepted.map(|accepted| accepted.within(&written)) {
+        Some(served) if served != written => (served, Some(Box::new(written))),
+        Some(_) | None => (written, None),
+    }
 }
 
 impl Record for Request {
@@ -182,6 +201,7 @@ impl Record for Request {
             generation: served.generation,
             created_at: served.created_at,
             fail_requested_at: served.fail_requested_at,
+            fail_requested_by: served.fail_requested_by.clone(),
             trial: served.trial.then_some(true),
             phase: status.phase,
             instances: seen.then(|| status.instances.clone()),
@@ -192,6 +212,8 @@ impl Record for Request {
             accepted_at: status.accepted_at,
             deadline: status.deadline,
             ready_at: status.ready_at,
+            released_at: status.released_at,
+            ended_at: status.ended_at,
             settled_for: status.settled_for,
             observed_generation: seen.then_some(status.observed_generation),
             expires_at: status.expires_at,
@@ -201,6 +223,8 @@ impl Record for Request {
             rerun_requested_at: status.rerun_requested_at,
             share: status.share.clone(),
             priority_value: (status.priority_value != 0).then_some(status.priority_value),
+            workflow: status.workflow.clone(),
+            hourly_cost_nanos: status.hourly_cost_nanos,
             uid: self.uid.clone(),
             version: self.version,
             updated_at: self.updated_at,
@@ -209,12 +233,8 @@ impl Record for Request {
 
     fn from_row(key: &RecordId, row: RequestRow) -> Result<Self, FieldError> {
         let named = Self::id_of(key)?.repository;
-        let id = RequestKey {
-            repository: if named.is(&row.repository) { named } else { row.repository.clone() },
-            run_id: row.run_id,
-            name: row.name,
-            attempt: row.attempt,
-        };
+        let repository = if named.is(&row.repository) { named } else { row.repository.clone() };
+        let id = RequestKey { repository, run_id: row.run_id, name: row.name, attempt: row.attempt };
         let written = Intent {
             repository: row.repository,
             resource_class: row.resource_class,
@@ -231,13 +251,10 @@ impl Record for Request {
             generation: row.generation,
             created_at: row.created_at,
             fail_requested_at: row.fail_requested_at,
+            fail_requested_by: row.fail_requested_by,
             trial: row.trial.unwrap_or(false),
         };
-        let accepted = row.accepted.is_some();
-        let (intent, written) = match row.accepted.map(|accepted| accepted.within(&written)) {
-            Some(served) if served != written => (served, Some(Box::new(written))),
-            Some(_) | None => (written, None),
-        };
+        let (accepted, (intent, written)) = (row.accepted.is_some(), served(row.accepted, written));
         Ok(Self {
             id,
             intent,
@@ -256,8 +273,12 @@ impl Record for Request {
                 rerun_requested_at: row.rerun_requested_at,
                 share: row.share,
                 priority_value: row.priority_value.unwrap_or(0),
+                workflow: row.workflow,
+                hourly_cost_nanos: row.hourly_cost_nanos,
                 deadline: row.deadline,
                 ready_at: row.ready_at,
+                released_at: row.released_at,
+                ended_at: row.ended_at,
                 settled_for: row.settled_for,
                 observed_generation: row.observed_generation.unwrap_or(0),
                 expires_at: row.expires_at,

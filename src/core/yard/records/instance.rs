@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::model::{Instance, InstanceArn, Record, RecordId, RequestKey};
+use crate::model::{Instance, InstanceArn, Place, Record, RecordId, RequestKey};
 use crate::yard::counts::{boots, spoke, tally};
 use crate::yard::observe::Source;
 use crate::yard::{Beat, Now, Tracked, Unit, Yard};
@@ -68,6 +68,11 @@ impl Yard {
             let ahead = tracked.instance.threshold.is_some_and(|set| set.set_at > now.wall);
             tracked.set_ahead = ahead.then_some(now.mono);
             tracked.shortened = shortened(&old, &tracked.instance);
+        }
+        if tracked.instance.place() != Place::IdleHeld || tracked.instance.state_since != old.state_since {
+            tracked.held_while_cleaned = false;
+        } else if old.place() == Place::IdleCleaning {
+            tracked.held_while_cleaned = true;
         }
         if tracked.instance.pooled_at().is_none() {
             tracked.announced = None;

@@ -19,6 +19,7 @@ fn lacks(scene: &Scene) -> Option<&'static str> {
             assert_eq!(*repository, ask("1").repository);
             Some("remove")
         }
+        Credential::Ahead { .. } => Some("ahead"),
         Credential::Promotion(question) => {
             assert_eq!((&question.request, question.keep.len()), (&ask("1"), 1));
             Some("judge")
