@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::beat::{Heartbeat, Identity};
 use crate::disk;
 use crate::guard::{Guard, Lengths};
+use crate::logs::{LogKeeper, Ring};
 use crate::orders::Sight;
 use crate::power::Power;
 use crate::records::Records;
@@ -50,6 +51,8 @@ pub struct Parts {
     pub state_dir: PathBuf,
     /// Which boot this is.
     pub boot_id: String,
+    /// What this process logged last.
+    pub ring: Ring,
 }
 
 /// How an agent ended.
@@ -66,9 +69,8 @@ pub enum End {
 /// # Errors
 /// Its state cannot be written.
 pub async fn run(parts: Parts, stop: CancellationToken) -> io::Result<End> {
-    let Parts { records, executor, clock, entropy, power, timing, state_dir, boot_id } = parts;
+    let Parts { records, executor, clock, entropy, power, timing, state_dir, boot_id, ring } = parts;
     let key = key(&state_dir.join("key"), entropy.as_ref())?;
-    let identity = Identity { version: env!("CARGO_PKG_VERSION").to_owned(), public_key: key.public() };
     let (seen_in, seen) = watch::channel(Sight::default());
     let (stored_in, stored) = watch::channel(Stored::default());
     let (status_in, status) = watch::channel(AgentStatus::default());
@@ -77,7 +79,7 @@ pub async fn run(parts: Parts, stop: CancellationToken) -> io::Result<End> {
         clock: clock.clone(),
         entropy: entropy.clone(),
         every: timing.heartbeat,
-        identity,
+        identity: Identity { version: env!("CARGO_PKG_VERSION").to_owned(), public_key: key.public() },
         status,
         stored: stored_in,
     };
@@ -88,6 +90,18 @@ pub async fn run(parts: Parts, stop: CancellationToken) -> io::Result<End> {
         boot_id,
         file: state_dir.join("threshold"),
         seen: seen.clone(),
+    };
+    let logs = LogKeeper {
+        records: records.clone(),
+        executor: executor.clone(),
+        clock: clock.clone(),
+        entropy: entropy.clone(),
+        ring,
+        file: state_dir.join("logs-written"),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        late: timing.guard.created / 2,
+        seen: seen.clone(),
+        status: heartbeat.status.clone(),
     };
     let registration = RegistrationLoop {
         executor: executor.clone(),
@@ -105,6 +119,7 @@ pub async fn run(parts: Parts, stop: CancellationToken) -> io::Result<End> {
         ended = guard.run(stop.clone()) => ended,
         // Each of them ends only on request.
         () = heartbeat.run(stop.clone()) => None,
+        () = logs.run(stop.clone()) => None,
         () = read_record(records, timing.poll, entropy.as_ref(), seen_in, stop.clone()) => None,
     };
     let Some(why) = ended else { return Ok(End::Stopped) };

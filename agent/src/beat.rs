@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use runyard_core::model::{AttributeValue, Item, kept_attribute};
+use runyard_core::model::{AheadReport, AttributeValue, Item, kept_attribute};
 use runyard_core::ports::{Clock, Entropy};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -106,6 +106,15 @@ impl Heartbeat {
     }
 }
 
+/// The runner that is registered ahead, where it is not shown as it is.
+fn show_ahead(change: &mut Change, shown: Option<&AheadReport>, now: Option<&AheadReport>) {
+    match now {
+        _ if shown == now => {}
+        Some(ahead) => drop(change.set.insert("ahead".to_owned(), ahead.attribute())),
+        None => drop(change.remove.insert("ahead".to_owned())),
+    }
+}
+
 /// Everything that the record does not show yet, and the heartbeat.
 fn change(identity: &Identity, status: &AgentStatus, stored: &Stored, now: Timestamp) -> Change {
     let shown = stored.agent();
@@ -141,6 +150,7 @@ fn change(identity: &Identity, status: &AgentStatus, stored: &Stored, now: Times
             change.set.insert("kept".to_owned(), kept_attribute(&status.kept));
         }
     }
+    show_ahead(&mut change, shown.and_then(|a| a.ahead.as_ref()), status.ahead.as_ref());
     if status.runner_id.is_none() && shown.is_some_and(|a| a.runner_id.is_some()) {
         // Of an earlier runner: as long as it stands there the operator removes that one, and sends no credential by
         // which this machine could remove its own.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use runyard_core::model::{FieldError, InstanceArn, InstanceId, TableName};
+use runyard_core::model::{FieldError, InstanceArn, InstanceId, TableName, origin_of};
 use toml::{Table, Value};
 
 use crate::agent::Timing;
@@ -47,6 +47,8 @@ pub struct Config {
     pub spare: Vec<PathBuf>,
     /// The runner package.
     pub package: PackageSource,
+    /// Hosts beside GitHub's that a claim's runner package may come from.
+    pub package_hosts: Vec<String>,
     /// What is to be done first.
     pub pre_runner: Option<OwnScript>,
     /// What is to be done after each claim.
@@ -102,6 +104,7 @@ fn read(keys: &mut Keys) -> Option<Config> {
     let url = keys.text("runner.url").and_then(|v| keys.url("runner.url", &v));
     let sha256 = keys.text("runner.sha256").and_then(|v| keys.sha256("runner.sha256", &v));
     let version = keys.runner_version();
+    let package_hosts = keys.hosts("runner.hosts");
     let script = keys.optional("pre_runner_script").map(PathBuf::from);
     let timeout = keys.duration("pre_runner_timeout", Duration::from_secs(600));
     let power = keys.power();
@@ -125,6 +128,7 @@ fn read(keys: &mut Keys) -> Option<Config> {
         stop,
         spare,
         package: PackageSource { url: url?, sha256: sha256?, version },
+        package_hosts,
         pre_runner: script.map(|script| OwnScript { script, timeout, optional: false }),
         post_run,
         power,
@@ -243,6 +247,21 @@ impl Keys {
             self.problem(key, &value.to_string(), "not a list of absolute paths below /", fix);
         }
         places.unwrap_or_default()
+    }
+
+    /// Names of hosts.
+    fn hosts(&mut self, key: &str) -> Vec<String> {
+        let Some(value) = self.take(key) else { return Vec::new() };
+        let host = |value: &Value| {
+            let origin = format!("https://{}", value.as_str()?);
+            (origin_of(&origin)? == origin).then(|| value.as_str().unwrap_or_default().to_owned())
+        };
+        let hosts = value.as_array().and_then(|values| values.iter().map(host).collect());
+        if hosts.is_none() {
+            let fix = "write for example [\"mirror.example.com\"], in lower case";
+            self.problem(key, &value.to_string(), "not a list of hosts", fix);
+        }
+        hosts.unwrap_or_default()
     }
 
     fn duration(&mut self, key: &str, default: Duration) -> Duration {
@@ -396,6 +415,18 @@ mod tests {
             assert_eq!(problems[0].field, "cleaning.spare", "{bad}");
         }
         assert_eq!(with("").unwrap().stop, Duration::from_secs(60), "GitHub's listener needs 45");
+    }
+
+    #[test]
+    fn hosts_of_packages_are_a_list_of_names() {
+        let with =
+            |value: &str| Config::parse(&GOOD.replace("[power]", &format!("hosts = {value}\n[power]")));
+        assert_eq!(with("[]").unwrap().package_hosts, Vec::<String>::new());
+        assert_eq!(with("[\"ghes.example.com:8443\"]").unwrap().package_hosts, ["ghes.example.com:8443"]);
+        for bad in ["\"a\"", "[\"https://a\"]", "[\"a/b\"]", "[\"\"]", "[\"u@a\"]", "[1]"] {
+            let Problems(problems) = with(bad).unwrap_err();
+            assert_eq!(problems[0].field, "runner.hosts", "{bad}");
+        }
     }
 
     #[test]

@@ -16,6 +16,7 @@ pub mod install;
 pub mod isolation_check;
 pub mod local;
 pub mod lock;
+pub mod logs;
 pub mod metadata;
 pub mod notices;
 pub mod notify;

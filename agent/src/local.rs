@@ -3,11 +3,13 @@
 
 use std::time::Duration;
 
-use runyard_core::model::{ClaimId, Jobs, Keep, KeptDirectories};
+use runyard_core::model::{ClaimId, Jobs, Keep, KeptDirectories, RunnerPackage};
 use serde::{Deserialize, Serialize};
 
 use crate::backoff::after_failures;
 use crate::task::{GithubFailure, Holder, RunnerProcess, TaskOutcome};
+
+mod ahead;
 
 /// After how many refusals by GitHub, over the whole claim, the agent gives up.
 pub const REFUSALS: u32 = 3;
@@ -85,6 +87,9 @@ pub struct Served {
     /// What its jobs may do.
     #[serde(default)]
     pub jobs: Jobs,
+    /// The runner package that it named; none where it is the one that the machine was launched with.
+    #[serde(default)]
+    pub runner: Option<RunnerPackage>,
     /// How far it got.
     pub stage: ClaimStage,
     /// Whether GitHub may know a runner that must be removed.
@@ -107,6 +112,15 @@ pub struct Served {
     pub runner_name: Option<String>,
     /// When its first runner was started, in ticks since boot.
     pub since: Option<u64>,
+    /// Of a claim whose runner was registered ahead, under which id: its directories and processes go by that.
+    #[serde(default)]
+    pub place: Option<ClaimId>,
+    /// Whether that runner was told whose jobs may begin.
+    #[serde(default)]
+    pub lent: bool,
+    /// Whether the record says that it has the label of the run.
+    #[serde(default)]
+    pub labelled: bool,
     /// How often GitHub refused.
     pub refusals: u32,
     /// Failures in a row; forgotten by a restart.
@@ -129,6 +143,12 @@ pub struct Local {
     pub tainted: Option<String>,
     /// The claim.
     pub claim: Option<Served>,
+    /// The runner that is registered ahead of a claim, or what is left of it. Its id is no claim's, and it has no run.
+    #[serde(default)]
+    pub ahead: Option<Served>,
+    /// The last one that is over: it is not begun again.
+    #[serde(default)]
+    pub ahead_over: Option<ClaimId>,
     /// What the machine keeps for later claims.
     #[serde(default)]
     pub kept: KeptDirectories,
@@ -143,6 +163,7 @@ impl Served {
             repository: String::new(),
             keep: Vec::new(),
             jobs: Jobs::default(),
+            runner: None,
             stage,
             registered: false,
             runner_id: None,
@@ -153,6 +174,9 @@ impl Served {
             done: 0,
             runner_name: None,
             since: None,
+            place: None,
+            lent: false,
+            labelled: false,
             refusals: 0,
             failures: 0,
             retry_at: None,
@@ -179,6 +203,11 @@ impl Served {
             }
             None => self.stage = ClaimStage::Clean,
         }
+    }
+
+    /// By which its directories and processes are known.
+    pub fn place(&self) -> &ClaimId {
+        self.place.as_ref().unwrap_or(&self.id)
     }
 
     /// Whose jobs may begin.
@@ -293,7 +322,10 @@ impl Local {
             | ClaimStage::Settling
             | ClaimStage::Unclean(_) => false,
         };
-        self.boot == Boot::Done && self.tainted.is_none() && self.claim.as_ref().is_none_or(cleaned)
+        self.boot == Boot::Done
+            && self.tainted.is_none()
+            && self.ahead.is_none()
+            && self.claim.as_ref().is_none_or(cleaned)
     }
 
     /// Notes under which number GitHub knows the runner of the claim at hand, if it has one.
@@ -331,6 +363,7 @@ impl Local {
             }
             TaskOutcome::Ended => served.ended(now, chance),
             TaskOutcome::Intruded => served.intruded(),
+            TaskOutcome::Lent => served.lent = true,
             TaskOutcome::Renewed => {
                 let job = served.mode == Some(Mode::Job);
                 served.succeeded(if job { ClaimStage::Accepted } else { ClaimStage::Configured });

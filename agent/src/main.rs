@@ -15,6 +15,7 @@ use runyard_agent::environment::{job, listener, log_filter, metadata_endpoint, o
 use runyard_agent::guard::Lengths;
 use runyard_agent::host::{self, Account, Host, HostSettings, Isolation, JobGroup, SweepPaths};
 use runyard_agent::lock::Lock;
+use runyard_agent::logs::Ring;
 use runyard_agent::metadata::{ENDPOINT_VARIABLE, LifeCycle, Metadata};
 use runyard_agent::notices::{self, NoticeWatcher};
 use runyard_agent::notify::Notify;
@@ -29,6 +30,7 @@ use runyard_store::DynamoStore;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::filter::{LevelFilter, Targets, filter_fn};
+use tracing_subscriber::fmt::writer::MakeWriterExt as _;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
@@ -73,11 +75,11 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    log_to_stderr();
+    let ring = log_to_stderr();
     let boots = matches!(asked, Command::Install(_));
     let done = match asked {
         Command::Printed => Ok(()),
-        Command::Agent(path) => run(&path).map(|end| match end {
+        Command::Agent(path) => run(&path, ring).map(|end| match end {
             End::Stopped | End::PoweredOff(_) => (),
         }),
         Command::Install(path) => read(&path).and_then(|config| install::install(config.job_user.as_deref())),
@@ -109,17 +111,21 @@ fn main() -> ExitCode {
 
 /// `RUST_LOG` is levels by target, `runyard_agent=debug,warn`; a language of spans and patterns would double the weight
 /// of logging. Libraries say at most `info`: below it they print requests whole, with what is secret in them.
-fn log_to_stderr() {
+fn log_to_stderr() -> Ring {
+    let ring = Ring::default();
+    let kept = ring.clone();
     let asked = log_filter();
     let parsed = asked.as_deref().map(str::parse::<Targets>).transpose();
     let filter = parsed.as_ref().ok().cloned().flatten();
     let filter = filter.unwrap_or_else(|| Targets::new().with_default(LevelFilter::INFO));
     let terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
     let lines = tracing_subscriber::fmt().with_max_level(LevelFilter::TRACE).with_ansi(terminal);
-    lines.with_writer(std::io::stderr).finish().with(filter).with(filter_fn(discreet)).init();
+    let writer = std::io::stderr.and(move || kept.clone());
+    lines.with_writer(writer).finish().with(filter).with(filter_fn(discreet)).init();
     if let Err(error) = parsed {
         tracing::warn!(%error, "RUST_LOG: write levels by target, for example runyard_agent=debug,warn; logging from info on");
     }
+    ring
 }
 
 fn discreet(metadata: &tracing::Metadata<'_>) -> bool {
@@ -179,13 +185,13 @@ fn read(path: &Path) -> anyhow::Result<Config> {
     Config::parse(&text).with_context(|| path.display().to_string())
 }
 
-fn run(path: &Path) -> anyhow::Result<End> {
+fn run(path: &Path, ring: Ring) -> anyhow::Result<End> {
     let config = read(path)?;
     disk::private_dir(&config.state_dir)?;
     let _lock = Lock::take(&config.state_dir)?;
     host::adopt_orphans().context("cannot become the parent of orphans")?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let ended = runtime.block_on(serve(config, path))?;
+    let ended = runtime.block_on(serve(config, path, ring))?;
     // Abandoned work may still hold a thread; the end does not wait for it.
     runtime.shutdown_background();
     Ok(ended)
@@ -217,7 +223,7 @@ fn isolation(path: &Path, metadata: &str, home: &Path) -> anyhow::Result<Isolati
     })
 }
 
-async fn serve(config: Config, path: &Path) -> anyhow::Result<End> {
+async fn serve(config: Config, path: &Path, ring: Ring) -> anyhow::Result<End> {
     let stop = until_told()?;
     let endpoint = metadata_endpoint();
     let user = config.job_user.as_deref().map(account).transpose()?;
@@ -255,6 +261,7 @@ async fn serve(config: Config, path: &Path) -> anyhow::Result<End> {
         state_dir: config.state_dir.clone(),
         work_dir: config.work_dir,
         package: config.package,
+        package_hosts: config.package_hosts,
         pre_runner: config.pre_runner,
         post_run: config.post_run,
         account: user.map(|(account, _)| account),
@@ -275,6 +282,7 @@ async fn serve(config: Config, path: &Path) -> anyhow::Result<End> {
         timing: config.timing,
         state_dir: config.state_dir,
         boot_id: boot_id().context("cannot tell which boot this is")?,
+        ring,
         executor,
     };
     if let Some(notify) = listener().and_then(Notify::to) {

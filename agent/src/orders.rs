@@ -2,7 +2,7 @@
 //! attributes elsewhere is still usable.
 
 use jiff::Timestamp;
-use runyard_core::model::{AttributeValue, ClaimId, Item, Jobs, SCHEMA, State};
+use runyard_core::model::{AttributeValue, ClaimId, Item, Jobs, RunnerPackage, SCHEMA, State};
 
 /// The result of reading the instance record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,14 +41,23 @@ pub struct Orders {
     pub claim: Option<ClaimId>,
     /// `jobs`: what the jobs of the claim may do, or why that cannot be read.
     pub jobs: Result<Jobs, String>,
+    /// `runner`: the package of the claim, and in the pool that of the next one, or why that cannot be read; none where
+    /// it is the one that the machine was launched with.
+    pub runner: Result<Option<RunnerPackage>, String>,
     /// `threshold` and `thresholdSetAt`.
     pub deadline: Option<Deadline>,
     /// Whether the machine is in the pool (`pooledAt`).
     pub pooled: bool,
+    /// `ahead.id`: the registration ahead of a claim that the record names.
+    pub ahead: Option<ClaimId>,
     /// `registration`, sealed.
     pub registration: Option<String>,
     /// `removal`, sealed.
     pub removal: Option<String>,
+    /// Whether a person holds the machine (`hold`) and no run has it: nothing is cleaned then.
+    pub held: bool,
+    /// `logsRequestedAt`.
+    pub logs_requested: Option<Timestamp>,
     /// `promotion`: the claim it is for, and the names of kept directories that it may change.
     pub promotion: Option<(ClaimId, Vec<String>)>,
 }
@@ -94,13 +103,18 @@ fn orders(item: &Item) -> Result<Orders, String> {
     };
     let some = |name| text(item, name).map(|value| Some(value).filter(|value| !value.is_empty()));
     Ok(Orders {
+        held: run.is_empty() && matches!(item.get("hold"), Some(AttributeValue::M(_))),
+        // A request that cannot be read asks for nothing.
+        logs_requested: time(item, "logsRequestedAt").ok().flatten(),
         state,
         run,
         repository: repository(item).unwrap_or_default(),
         claim,
         jobs: Jobs::granted_in(item),
+        runner: RunnerPackage::named_in(item),
         deadline,
         pooled: time(item, "pooledAt").is_ok_and(|at| at.is_some()),
+        ahead: ahead(item),
         registration: some("registration")?,
         removal: some("removal")?,
         promotion: promotion(item),
@@ -117,6 +131,13 @@ fn promotion(item: &Item) -> Option<(ClaimId, Vec<String>)> {
         _ => None,
     };
     Some((claim.parse().ok()?, names.iter().map(name).collect::<Option<_>>()?))
+}
+
+/// One that cannot be read is none: the machine serves its claims the normal way.
+fn ahead(item: &Item) -> Option<ClaimId> {
+    let Some(AttributeValue::M(ahead)) = item.get("ahead") else { return None };
+    let Some(AttributeValue::S(id)) = ahead.get("id") else { return None };
+    id.parse().ok()
 }
 
 /// `request#<owner>/<repo>#<runId>` (contract, section 1).
@@ -178,6 +199,32 @@ mod tests {
         let unknown = with("containers", AttributeValue::S("virtual".into())).unwrap_err();
         assert!(unknown.starts_with("jobs.containers"), "{unknown}");
         assert_eq!(Sight::of(Some(&item(&[("state", "idle")]))).orders().unwrap().jobs, Ok(Jobs::default()));
+    }
+
+    #[test]
+    fn the_runner_package_is_read_and_one_that_is_no_package_is_told() {
+        let with = |value: AttributeValue| {
+            let mut record = item(&[("state", "claimed"), ("runId", "4"), ("claimId", "i-1.4")]);
+            record.insert("runner".into(), value);
+            Sight::of(Some(&record)).orders().unwrap().runner.clone()
+        };
+        let text = |value: &str| AttributeValue::S(value.into());
+        let [version, url, sha256] = ["2.336.0", "https://github.com/a", "0a"];
+        let all = [("version", version), ("url", url), ("sha256", sha256)];
+        let map = all.map(|(name, value)| (name.to_owned(), text(value)));
+        let package = with(AttributeValue::M(map.clone().into())).unwrap().unwrap();
+        assert_eq!((package.version.as_str(), package.url.as_str()), (version, url));
+        for bad in [
+            text("2.336.0"),
+            AttributeValue::Null(true),
+            AttributeValue::M(map[..2].iter().cloned().collect()),
+            AttributeValue::M(Default::default()),
+        ] {
+            let told = with(bad.clone()).unwrap_err();
+            assert!(told.starts_with("runner"), "{bad:?}: {told}");
+        }
+        let none = item(&[("state", "idle")]);
+        assert_eq!(Sight::of(Some(&none)).orders().unwrap().runner, Ok(None));
     }
 
     #[test]

@@ -103,10 +103,14 @@ mod tests {
             repository: String::new(),
             claim: None,
             jobs: Ok(Jobs::default()),
+            runner: Ok(None),
             deadline: None,
             pooled: state == State::Idle,
+            ahead: None,
             registration: registration.then(String::new),
             removal: None,
+            held: false,
+            logs_requested: None,
             promotion: None,
         })
     }

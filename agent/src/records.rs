@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use runyard_core::model::{Agent, Guard, Instance, InstanceArn, Item, Operation, Reading, Write, read};
+use runyard_core::model::{
+    Agent, Guard, Instance, InstanceArn, Item, Operation, Reading, RecordId, Write, read,
+};
 use runyard_core::ports::{Store, StoreError};
 
 use crate::orders::Sight;
@@ -41,6 +43,17 @@ pub trait Records: Send + Sync {
     /// # Errors
     /// The store did not answer, or refused for another reason.
     async fn write(&self, change: &Change) -> Result<Stored, StoreError>;
+
+    /// Writes the machine's `log` record, whatever was in it.
+    ///
+    /// # Errors
+    /// The store did not answer, or refused.
+    async fn log(&self, item: &Item) -> Result<(), StoreError>;
+}
+
+/// The key of a machine's `log` record. Its kind is none of those that operators read.
+pub fn log_key(arn: &InstanceArn) -> RecordId {
+    RecordId::new(Agent::key_of(arn).pk(), "log")
 }
 
 /// The records in the table. Generic, so that a program links what is called here and no more of a store.
@@ -87,5 +100,10 @@ impl<S: Store> Records for TableRecords<S> {
             Err(StoreError::Refused { .. }) => Ok(Stored::Absent),
             Err(error) => Err(error),
         }
+    }
+
+    async fn log(&self, item: &Item) -> Result<(), StoreError> {
+        let write = Write::update(log_key(&self.arn), Guard::Anything, item.clone(), BTreeMap::new());
+        self.store.write(&write).await.map(drop)
     }
 }

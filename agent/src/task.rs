@@ -3,7 +3,9 @@
 use std::fmt;
 
 use async_trait::async_trait;
-use runyard_core::model::{ClaimId, Jobs, Keep, KeptDirectories, RegistrationCredential, RemovalCredential};
+use runyard_core::model::{
+    ClaimId, Jobs, Keep, KeptDirectories, RegistrationCredential, RemovalCredential, RunnerPackage,
+};
 use serde::{Deserialize, Serialize};
 
 /// The runner's first process. The start time distinguishes it from a later process with the same id.
@@ -79,6 +81,20 @@ pub enum Task {
         /// Who.
         runner: RunnerProcess,
     },
+    /// Wait until the runner ends that was registered ahead; no job can reach it.
+    Rest {
+        /// Its id.
+        claim: ClaimId,
+        /// Who.
+        runner: RunnerProcess,
+    },
+    /// Tell the runner that was registered ahead whose jobs may begin.
+    Lend {
+        /// Its id.
+        claim: ClaimId,
+        /// Whose jobs.
+        holder: Holder,
+    },
     /// End every process of the claim and remove what they left; it goes on then.
     Renew {
         /// Which claim.
@@ -136,6 +152,8 @@ impl Task {
             Self::Start { .. } => "start",
             Self::Listen { .. } => "listen",
             Self::Serve { .. } => "serve",
+            Self::Rest { .. } => "rest",
+            Self::Lend { .. } => "lend",
             Self::Renew { .. } => "renew",
             Self::Stop { .. } => "stop",
             Self::Deregister { .. } => "deregister",
@@ -152,6 +170,8 @@ impl Task {
             | Self::Start { claim, .. }
             | Self::Listen { claim, .. }
             | Self::Serve { claim, .. }
+            | Self::Rest { claim, .. }
+            | Self::Lend { claim, .. }
             | Self::Renew { claim, .. }
             | Self::Stop { claim, .. }
             | Self::Deregister { claim, .. }
@@ -200,6 +220,8 @@ pub enum TaskOutcome {
     Ended,
     /// Serve: a job of another run came, and was refused.
     Intruded,
+    /// Lend: jobs of the claim may begin.
+    Lent,
     /// Renew: nothing of the last job is left.
     Renewed,
     /// Configure, Start, Listen, Deregister: it did not succeed.
@@ -229,6 +251,7 @@ impl TaskOutcome {
             | Self::Listening
             | Self::Ended
             | Self::Intruded
+            | Self::Lent
             | Self::Renewed
             | Self::Failed(_)
             | Self::Stopped { .. }
@@ -246,6 +269,7 @@ impl TaskOutcome {
             | Self::Started(_)
             | Self::Ended
             | Self::Intruded
+            | Self::Lent
             | Self::Renewed
             | Self::Failed(_)
             | Self::Deregistered
@@ -254,6 +278,15 @@ impl TaskOutcome {
             | Self::Unproved(_) => false,
         }
     }
+}
+
+/// What was written on a machine, and the credentials that may be in it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// The parts with their names; some may be empty.
+    pub parts: Vec<(&'static str, String)>,
+    /// Credentials that were given to those who wrote.
+    pub secrets: Vec<String>,
 }
 
 /// Executes tasks and decides nothing. Dropping the future of a task abandons it; any task may be started again from
@@ -266,6 +299,10 @@ pub trait Executor: Send + Sync {
     /// future abandons this too.
     async fn prepare(&self) {}
 
+    /// Which runner package the tasks that follow run, and what is prepared; none: the one that the machine was launched
+    /// with.
+    fn use_package(&self, _package: Option<&RunnerPackage>) {}
+
     /// GitHub's number of the runner whose registration is kept here; none where it is not known.
     fn runner_id(&self) -> Option<u64> {
         None
@@ -275,6 +312,12 @@ pub trait Executor: Send + Sync {
     fn kept(&self) -> KeptDirectories {
         KeptDirectories::new()
     }
+
+    /// What was written on this machine, for its logs.
+    fn logs(&self) -> Written {
+        Written::default()
+    }
+
     /// Ends every process of this machine but the agent, at once and without proof: the machine ends.
     async fn kill_everything(&self);
 }

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use crate::orders::Sight;
 use crate::records::{Change, Records};
 use crate::step::Stored;
-use crate::task::{Executor, Task, TaskOutcome};
+use crate::task::{Executor, Task, TaskOutcome, Written};
 
 pub(crate) fn arn() -> InstanceArn {
     InstanceArn::parse("arn:aws:ec2:local:000000000000:instance/i-1").unwrap()
@@ -46,11 +46,13 @@ pub(crate) fn with(mut item: Item, name: &str, value: String) -> Item {
 
 pub(crate) fn run_credential(claim: &str) -> RegistrationCredential {
     RegistrationCredential {
+        ahead_id: None,
         claim_id: claim.to_owned(),
         seq: 1,
         url: "https://github.invalid/a/b".to_owned(),
         token: Some("TOKEN-SECRET".to_owned()),
         jit_config: None,
+        runner_id: None,
         runner_name: format!("runyard-{claim}"),
         labels: vec!["42".to_owned()],
         runner_group: String::new(),
@@ -61,9 +63,11 @@ pub(crate) fn run_credential(claim: &str) -> RegistrationCredential {
 
 pub(crate) fn job_credential(claim: &str, seq: u64) -> RegistrationCredential {
     RegistrationCredential {
+        ahead_id: None,
         seq,
         token: None,
         jit_config: Some("JIT-SECRET".to_owned()),
+        runner_id: Some(70 + seq),
         ..run_credential(claim)
     }
 }
@@ -93,6 +97,8 @@ pub(crate) struct FakeRecords {
     pub(crate) away: Mutex<bool>,
     pub(crate) changes: Mutex<Vec<Change>>,
     pub(crate) reads: Mutex<u32>,
+    /// The `log` record, each time it was written.
+    pub(crate) logs: Mutex<Vec<Item>>,
     pub(crate) written: Notify,
 }
 
@@ -170,6 +176,12 @@ impl Records for FakeRecords {
         self.written.notify_one();
         Ok(written)
     }
+
+    async fn log(&self, item: &Item) -> Result<(), StoreError> {
+        self.answer(|| self.logs.lock().unwrap().push(item.clone()))?;
+        self.written.notify_one();
+        Ok(())
+    }
 }
 
 /// Tokio's time as both clocks, so that pausing one pauses the other.
@@ -198,6 +210,8 @@ pub(crate) struct FakeExecutor {
     answers: Mutex<VecDeque<(&'static str, TaskOutcome)>>,
     pub(crate) asked: Mutex<Vec<String>>,
     pub(crate) killed: Mutex<u32>,
+    /// What was written on its machine.
+    pub(crate) said: Mutex<Written>,
     /// After how many tasks it was told to prepare the next claim, each time.
     pub(crate) prepared: Mutex<Vec<usize>>,
 }
@@ -233,6 +247,10 @@ impl Executor for FakeExecutor {
     async fn prepare(&self) {
         let asked = self.asked.lock().unwrap().len();
         self.prepared.lock().unwrap().push(asked);
+    }
+
+    fn logs(&self) -> Written {
+        self.said.lock().unwrap().clone()
     }
 
     async fn kill_everything(&self) {

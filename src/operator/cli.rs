@@ -3,10 +3,12 @@
 
 mod apply;
 mod args;
+mod bundle;
 mod completion;
 mod configured;
 mod connect;
 mod context;
+mod cost;
 mod daemon;
 mod debug;
 mod delete;
@@ -22,10 +24,13 @@ mod failure;
 mod follow;
 mod get;
 mod github_output;
+mod history;
+mod hold;
 mod init;
 mod json;
 #[cfg(feature = "local")]
 mod local_mode;
+mod logs;
 mod names;
 #[cfg(feature = "ec2")]
 mod network;
@@ -58,6 +63,7 @@ mod usage;
 mod version;
 mod wait;
 mod what;
+mod whatif;
 mod yards;
 
 use std::ffi::OsString;
@@ -72,7 +78,7 @@ use self::environment::Environment;
 use self::failure::{CliFailure, CliResult};
 use self::run::in_field;
 use self::screen::{Format, Screen};
-use crate::model::TableName;
+use crate::model::{FieldError, TableName};
 
 pub use self::step::{StepFailed, StepPorts, step};
 
@@ -202,6 +208,11 @@ async fn run(common: &Common, verb: Once, environment: Environment) -> CliResult
     let environment = yards::environment_of(common, environment)?;
     let table = table_of(common, &environment)?;
     let mut screen = Screen::stdout(&common.output);
+    if screen.wants_focus() && !matches!(verb, Once::Cost(_)) {
+        let fix = "use csv, or `runyard cost -o focus`";
+        let problem = FieldError::new("--output", "focus", "is the form of costs alone", fix);
+        return Err(CliFailure::usage(problem));
+    }
     let env = &environment;
     match verb {
         Once::Completions { shell } => {
@@ -230,14 +241,19 @@ async fn run(common: &Common, verb: Once, environment: Environment) -> CliResult
             let target = events::check(&args, env)?;
             events::run(&mut connect::connect(table, environment, screen).await?.0, &args, &target).await
         }
+        Once::History(args) => {
+            history::run(&mut connect::connect(table, environment, screen).await?.0, &args).await
+        }
         Once::Scale(args) => {
             scale::run(&mut connect::connect(table, environment, screen).await?.0, &args).await
         }
-        Once::Apply(args) => {
+        Once::Apply(mut args) => {
+            args.stack.of_yard(env);
             let asked = apply::check(&args, &table)?;
             apply::run(&mut connect::connect(table, environment, screen).await?.0, &asked).await
         }
-        Once::Diff(args) => {
+        Once::Diff(mut args) => {
+            args.stack.of_yard(env);
             let wanted = apply::check_diff(&args, &table)?;
             apply::diff(&mut connect::connect(table, environment, screen).await?.0, &wanted).await
         }
@@ -261,9 +277,26 @@ async fn run(common: &Common, verb: Once, environment: Environment) -> CliResult
             let machines = drain::check(&args)?;
             drain::run(&mut connect::connect(table, environment, screen).await?.0, &args, &machines).await
         }
+        Once::Hold(args) => {
+            let machine = hold::check(&args)?;
+            hold::run(&mut connect::connect(table, environment, screen).await?.0, &args, &machine).await
+        }
+        Once::ReleaseHold(args) => {
+            let machines = hold::check_release(&args)?;
+            let context = &mut connect::connect(table, environment, screen).await?.0;
+            hold::release(context, &args, &machines).await
+        }
+        Once::Logs(args) => {
+            let target = logs::check(&args, env)?;
+            logs::run(&mut connect::connect(table, environment, screen).await?.0, &args, &target).await
+        }
         Once::Wait(args) => {
             let target = wait::check(&args, env)?;
             wait::run(&mut connect::connect(table, environment, screen).await?.0, &args, &target).await
+        }
+        Once::Cost(args) => {
+            let asked = cost::check(&args, &table)?;
+            cost::run(&mut connect::connect(table, environment, screen).await?.0, &args, asked).await
         }
         Once::Top(args) => top::run(&mut connect::connect(table, environment, screen).await?.0, &args).await,
         Once::Ssh(args) => {
@@ -294,7 +327,8 @@ async fn run(common: &Common, verb: Once, environment: Environment) -> CliResult
             let asked = trial::check(&args, env, &table).await?;
             trial::run(&mut connect::connect(table, environment, screen).await?.0, &args, &asked).await
         }
-        Once::Init(args) => {
+        Once::Init(mut args) => {
+            args.stack.of_yard(env);
             let asked = init::check(&args, &table)?;
             let (mut context, store) = connect::connect(table, environment, screen).await?;
             init::run(&mut context, &asked, &store).await
@@ -309,9 +343,17 @@ async fn run(common: &Common, verb: Once, environment: Environment) -> CliResult
             plan_explain::explain(&mut connect::connect(table, environment, screen).await?.0, &args, &target)
                 .await
         }
+        Once::Simulate(args) => {
+            let recorded = args.input.recorded(&table, &environment).await?;
+            whatif::simulate(&mut screen, &args, &table, recorded)
+        }
+        Once::Recommend(args) => {
+            let recorded = args.input.recorded(&table, &environment).await?;
+            whatif::recommended(&mut screen, &args, &table, recorded)
+        }
         Once::Debug(args) => {
             let target = debug::check(&args, env, &table)?;
-            debug::run(&mut connect::connect(table, environment, screen).await?.0, &target).await
+            debug::run(&mut connect::connect(table, environment, screen).await?.0, &args, &target).await
         }
     }
 }

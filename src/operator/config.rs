@@ -21,8 +21,11 @@ pub use error::ConfigErrors;
 pub use reader::{SHORTEST, duration};
 
 use crate::controller::GitHubWatch;
+use crate::decide::{Followed, Following};
+use crate::ledger::Prices;
 use crate::limits::{Limits, Rate};
-use crate::model::{FieldError, TableName, Timing, YardSharing, words};
+pub use crate::model::RunnerPackage;
+use crate::model::{FieldError, TableName, Timing, YardSharing, origin_of, words};
 use crate::telemetry;
 use reader::Reader;
 
@@ -69,6 +72,16 @@ words! {
 }
 
 words! {
+    /// Which runner package machines get.
+    Follow {
+        /// The one that the operator's file names.
+        Pin = "pin",
+        /// The newest of GitHub's list.
+        Latest = "latest",
+    }
+}
+
+words! {
     /// How log lines look.
     LogFormat {
         /// For people.
@@ -97,6 +110,8 @@ pub struct Config {
     pub queue: QueueKind,
     /// The queue on which EC2 says which machines it takes back; none when nobody listens.
     pub interruptions: Option<String>,
+    /// How long the history table keeps what is over.
+    pub history_keep: Duration,
     /// With whom runners are registered; none when nowhere.
     pub github: Option<GitHub>,
     /// Where the admin port listens; port 0 takes a free one.
@@ -105,6 +120,8 @@ pub struct Config {
     pub log: Log,
     /// What is passed on to agents.
     pub agent: Agent,
+    /// What machines cost.
+    pub prices: Prices,
 }
 
 /// With which GitHub runners are registered, and by which right.
@@ -149,6 +166,12 @@ pub struct Log {
 pub struct Agent {
     /// The runner package; none where the image brings it.
     pub runner: Architectures<RunnerPackage>,
+    /// Whether machines follow GitHub's list of packages, and those of arm64.
+    pub runner_follow: Follow,
+    /// The same for machines that have the package of arm64.
+    pub runner_follow_arm64: Follow,
+    /// Hosts of packages beside GitHub's.
+    pub runner_hosts: Vec<String>,
     /// Runs at a machine's first boot, unless its class names another.
     pub pre_runner_script: Option<PathBuf>,
     /// How long that may take.
@@ -255,15 +278,33 @@ impl Agent {
     pub const STOP: Duration = Duration::from_secs(60);
 }
 
-/// The package that holds GitHub's runner.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RunnerPackage {
-    /// Where it is fetched.
-    pub url: String,
-    /// Its digest, 64 lower-case hexadecimal digits.
-    pub sha256: String,
-    /// Its version.
-    pub version: String,
+impl Agent {
+    /// Origins that runner packages may come from beside GitHub's: those of the packages that the file pins, and the
+    /// hosts that it names.
+    pub fn runner_origins(&self) -> Vec<String> {
+        let pinned = [&self.runner.usual, &self.runner.arm64].into_iter().flatten();
+        let pinned = pinned.filter_map(|package| origin_of(&package.url));
+        pinned.chain(self.runner_hosts.iter().map(|host| format!("https://{host}"))).collect()
+    }
+
+    /// Which machines follow GitHub's list.
+    pub fn following(&self) -> Following {
+        let followed = |follow: Follow, package: &Option<RunnerPackage>, usual: &str| match follow {
+            Follow::Pin => None,
+            Follow::Latest => package.as_ref().map(|package| {
+                let architecture = match told_architecture(&package.url) {
+                    Some("arm64") => "arm64",
+                    Some(_) | None => usual,
+                };
+                Followed { architecture: architecture.to_owned(), pinned: package.clone() }
+            }),
+        };
+        Following {
+            usual: followed(self.runner_follow, &self.runner.usual, "x64"),
+            arm64: followed(self.runner_follow_arm64, &self.runner.arm64, "arm64"),
+            origins: self.runner_origins(),
+        }
+    }
 }
 
 impl Config {
@@ -301,10 +342,12 @@ impl Config {
         let queue = reader.parsed("queue.kind", str::parse);
         check::queue(queue, compute, reader);
         let interruptions = reader.optional("interruptions.queue", reader::queue_name);
+        let history_keep = reader.parsed("history.keep", reader::keep);
         let github = GitHub::read(reader);
         let listen = reader.parsed("admin.listen", reader::address);
         let log = Log::read(reader);
         let agent = Agent::read(reader);
+        let prices = check::prices(reader);
         Some(Self {
             table: table?,
             timing: timing?,
@@ -314,10 +357,12 @@ impl Config {
             sharing: sharing?,
             queue: queue?,
             interruptions: interruptions?,
+            history_keep: history_keep?,
             github: github?,
             listen: listen?,
             log: log?,
             agent: agent?,
+            prices: prices?,
         })
     }
 }
@@ -411,6 +456,11 @@ impl Agent {
         };
         let packages = (fetched("runner_", ""), fetched("runner_", "_arm64"));
         let programs = (fetched("", ""), fetched("", "_arm64"));
+        let follow = (
+            reader.parsed("agent.runner_follow", str::parse),
+            reader.parsed("agent.runner_follow_arm64", str::parse),
+        );
+        let runner_hosts = reader.parsed("agent.runner_hosts", reader::hosts);
         let environment = reader.variables("agent.environment");
         let pre_runner_script = reader.optional("agent.pre_runner_script", reader::path);
         let pre_runner_timeout = reader.parsed("agent.pre_runner_timeout", duration);
@@ -423,15 +473,20 @@ impl Agent {
         let usual = check::program("", url?, sha256?, reader);
         let arm64 = check::program("_arm64", url_arm64?, sha256_arm64?, reader);
         let environment = environment.inspect(|variables| check::proxy(variables, reader));
-        Some(Self {
+        let agent = Self {
             runner: runner?,
+            runner_follow: follow.0?,
+            runner_follow_arm64: follow.1?,
+            runner_hosts: runner_hosts?,
             pre_runner_script: pre_runner_script?,
             pre_runner_timeout: pre_runner_timeout?,
             stop: stop?,
             spare: spare?,
             environment: environment?,
             program: Architectures { usual: usual?, arm64: arm64? },
-        })
+        };
+        check::follow(&agent, reader);
+        Some(agent)
     }
 }
 

@@ -1,6 +1,7 @@
 //! The controller loop: observations mark units dirty, `decide` plans actions for each dirty unit, and the loop
 //! executes them, one port call per action. All decisions are pure and elsewhere.
 
+mod ahead;
 mod answers;
 mod credential_issuer;
 mod doorbell;
@@ -8,7 +9,9 @@ mod events;
 mod execute;
 mod follow;
 mod groups;
+mod history;
 mod lease;
+mod ledger;
 mod measure;
 mod notices;
 mod provenance;
@@ -30,12 +33,14 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::Health;
-use crate::decide::Policy;
+use crate::decide::{Following, Policy};
+use crate::ledger::Prices;
 use crate::metrics::Metrics;
 use crate::model::{TableName, Timing, YardSharing};
 use crate::ports::{Clock, Compute, Doorbell, Entropy, GitHub, Notices, PoolQueue, Store};
 
 pub use credential_issuer::CredentialIssuer;
+pub use history::HistoryTable;
 
 /// The ports that the loop uses.
 #[derive(Clone)]
@@ -52,6 +57,8 @@ pub struct Ports {
     pub notices: Option<Arc<dyn Notices>>,
     /// The doorbell; none where the watch learns of a write without it.
     pub doorbell: Option<Bell>,
+    /// The history table; none where no history is kept.
+    pub history: Option<HistoryTable>,
     /// Time.
     pub clock: Arc<dyn Clock>,
     /// Randomness.
@@ -84,8 +91,12 @@ pub struct Settings {
     pub requests_per_repository: u32,
     /// The runner version that machines get, where the operator's file names one.
     pub runner_version: Option<String>,
+    /// Which machines follow GitHub's list of runner packages.
+    pub following: Following,
     /// Teams, priorities and the quotas of the whole yard.
     pub sharing: YardSharing,
+    /// What machines cost.
+    pub prices: Arc<Prices>,
     /// How often the machines are listed.
     pub sweep: Duration,
     /// The calls to GitHub beside credentials.
@@ -130,7 +141,9 @@ impl Settings {
         Policy {
             timing: self.timing,
             requests_per_repository: self.requests_per_repository,
+            prices: self.prices.clone(),
             sharing: self.sharing.clone(),
+            following: self.following.clone(),
             github,
             inventory,
         }

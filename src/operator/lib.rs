@@ -14,10 +14,11 @@ pub mod limits;
 pub mod local;
 pub mod metrics;
 pub mod preflight;
+pub mod prices;
 pub mod queue_memory;
 pub mod status;
 pub mod telemetry;
 pub mod wire;
 
-pub use runyard_core::{decide, explain, model, ports, yard};
+pub use runyard_core::{decide, explain, ledger, model, ports, redact, yard};
 pub use runyard_store as store;

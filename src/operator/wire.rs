@@ -20,7 +20,7 @@ use crate::compute_none::NoCompute;
 use crate::config::{
     ComputeKind, Config, ConfigErrors, Credential, GitHub as GitHubConfig, QueueKind, ScopeKind,
 };
-use crate::controller::{self, Bell, OperatorError, Ports, Settings};
+use crate::controller::{self, Bell, HistoryTable, OperatorError, Ports, Settings};
 use crate::github::{ApiUrl, ApiUrlError, AppKey, DEFAULT_DEADLINE, RestGitHub, SetupError};
 #[cfg(feature = "ec2")]
 use crate::limits::Limited;
@@ -167,6 +167,15 @@ pub fn build(
         (QueueKind::Sqs, ComputeKind::Local)
         | (QueueKind::Memory, ComputeKind::Ec2 | ComputeKind::None | ComputeKind::Local) => (store, None),
     };
+    let history = store.history().map(|store| HistoryTable {
+        store: Arc::new(store),
+        events: match config.compute {
+            ComputeKind::Ec2 | ComputeKind::None => true,
+            // `up` and `demo` show events as the stream of the yard's table tells them.
+            ComputeKind::Local => false,
+        },
+        keep: i64::try_from(config.history_keep.as_secs()).unwrap_or(i64::MAX),
+    });
     let store: Arc<dyn Store> = Arc::new(store);
     let github =
         config.github.as_ref().map(|github| self::github(github, clock.clone(), &metrics)).transpose()?;
@@ -190,6 +199,7 @@ pub fn build(
         github,
         notices,
         doorbell,
+        history,
         clock: clock.clone(),
         entropy: entropy.clone(),
         metrics: metrics.clone(),
@@ -257,7 +267,9 @@ fn settings(config: &Config, identity: String) -> Settings {
         timing: config.timing,
         requests_per_repository: config.requests_per_repository,
         runner_version: config.agent.runner.any().map(|runner| runner.version.clone()),
+        following: config.agent.following(),
         sharing: config.sharing.clone(),
+        prices: Arc::new(config.prices.clone()),
         sweep: config.timing.resync.min(SWEEP),
         github: config.github.as_ref().map(|github| github.watch).unwrap_or_default(),
     }

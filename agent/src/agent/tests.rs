@@ -9,6 +9,7 @@ use runyard_core::ports::{Page, Store, StoreError, Watch};
 
 use super::*;
 use crate::clock::SystemEntropy;
+use crate::logs::Ring;
 use crate::power::Exit;
 use crate::records::TableRecords;
 use crate::task::{RunnerProcess, TaskOutcome};
@@ -118,6 +119,7 @@ fn working(
         },
         state_dir: state.to_owned(),
         boot_id: "boot".to_owned(),
+        ring: Ring::default(),
     };
     run(parts, stop.clone())
 }

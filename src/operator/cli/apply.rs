@@ -10,6 +10,7 @@ mod launch;
 mod plan;
 mod set;
 pub(in crate::cli) mod sharing;
+mod sizing;
 mod spec;
 
 use std::path::{Path, PathBuf};
@@ -30,7 +31,7 @@ use plan::{Planned, Wanted};
 
 pub(crate) use checks::is_type_glob;
 pub(crate) use edit::{EditArgs, run as edit};
-pub(crate) use set::{PauseArgs, SetArgs, pause, retire, run as set};
+pub(crate) use set::{PauseArgs, SetArgs, class_of, pause, retire, run as set, with_field};
 
 /// Creates and changes pools.
 #[derive(Debug, Args)]
@@ -58,12 +59,12 @@ pub(crate) struct ApplyArgs {
     /// The file of pool specs
     #[arg(long, short, value_name = "FILE")]
     file: PathBuf,
-    /// The operator's configuration: with compute.kind = "ec2" the classes' launch templates are kept, too [default:
-    /// the operator keeps them when it launches]
+    /// The operator's configuration: shares are compared with its `[sharing]`, and with compute.kind = "ec2" the classes'
+    /// launch templates are kept, too [default: the operator keeps them when it launches]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]
-    stack: StackArgs,
+    pub(super) stack: StackArgs,
     #[command(flatten)]
     how: How,
 }
@@ -93,7 +94,7 @@ pub(crate) struct DiffArgs {
     #[arg(long, short, value_name = "FILE")]
     file: PathBuf,
     #[command(flatten)]
-    stack: StackArgs,
+    pub(super) stack: StackArgs,
 }
 
 /// The most characters of the table's name and the class together: both are in the name of the class's queue.
@@ -122,6 +123,20 @@ pub(crate) struct ApplyInput {
     created: Duration,
     /// Whether a person can be asked: the file does not come from where they would answer.
     askable: bool,
+}
+
+impl ApplyInput {
+    /// What a person may want to know of a spec that is taken: the operator's file may be changed after it.
+    fn remarks(&self, wanted: &Wanted) -> Vec<String> {
+        let path = wanted.path.trim_end_matches('.');
+        let shares = self.config.iter().flat_map(|config| {
+            let found = sharing::beside_the_yard(path, &wanted.spec, &config.sharing);
+            found
+                .into_iter()
+                .map(|one| format!("warning: {}: {} {}; {}", one.field, one.value, one.message, one.fix))
+        });
+        hung_boot(&wanted.spec, self.created).into_iter().chain(shares).collect()
+    }
 }
 
 /// What can be refused without the network; a file of specs as a whole where any of it makes no sense.
@@ -168,7 +183,7 @@ pub(crate) async fn run(context: &mut CliContext, input: &ApplyInput) -> CliResu
     }
     let allowed = input.how.allow_widening || agreed(context, &plans, input.askable);
     plan::allowed(&plans, allowed)?;
-    for warning in input.wanted.iter().filter_map(|wanted| hung_boot(&wanted.spec, input.created)) {
+    for warning in input.wanted.iter().flat_map(|wanted| input.remarks(wanted)) {
         context.screen.remark(warning);
     }
     // A class exists when its record does, so its launch template comes first, and its queue.

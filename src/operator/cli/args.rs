@@ -11,8 +11,9 @@ use super::local_mode;
 use super::pick::Output;
 use super::screen::Format;
 use super::{
-    apply, completion, daemon, debug, delete, describe, doctor, drain, events, expire, fail, get, init,
-    plan_explain, provision, refresh, release, scale, setup, ssh, top, trial, version, wait, yards,
+    apply, completion, cost, daemon, debug, delete, describe, doctor, drain, events, expire, fail, get,
+    history, hold, init, logs, plan_explain, provision, refresh, release, scale, setup, ssh, top, trial,
+    version, wait, whatif, yards,
 };
 use crate::model::TableName;
 
@@ -52,7 +53,7 @@ pub(crate) struct Common {
     /// A yard by its name in `runyard config`, or a local one by its directory (./DIR) [default: $RUNYARD_YARD]
     #[arg(long, global = true, value_name = "NAME|DIR", add = completion::yards(), help_heading = "Global options")]
     pub(crate) yard: Option<String>,
-    /// Output format: text, wide, json (errors too), yaml, name, jsonpath=TEMPLATE or custom-columns=HEAD:PATH,…
+    /// Output format: text, wide, json (errors too), yaml, name, csv, jsonpath=TEMPLATE or custom-columns=HEAD:PATH,…
     #[arg(
         long,
         short,
@@ -91,6 +92,8 @@ pub(crate) enum Once {
     Describe(describe::DescribeArgs),
     /// Tell what happened, to one record or to all
     Events(events::EventsArgs),
+    /// Export what is over: requests, machines' lives, failed launches
+    History(history::HistoryArgs),
     /// Keep more or fewer idle machines for a while
     Scale(scale::ScaleArgs),
     /// Create and change pools from a file
@@ -109,6 +112,12 @@ pub(crate) enum Once {
     Delete(delete::DeleteArgs),
     /// Let a machine serve its run to the end and be claimed no more
     Drain(drain::DrainArgs),
+    /// Keep a machine for a person to look at; it serves nobody again
+    Hold(hold::HoldArgs),
+    /// End machines that are held
+    ReleaseHold(hold::ReleaseHoldArgs),
+    /// Show what the agent, the first boot and the runner of a machine wrote
+    Logs(logs::LogsArgs),
     /// End a machine, or the idle ones of a class
     Expire(expire::ExpireArgs),
     /// End a stuck request
@@ -117,6 +126,8 @@ pub(crate) enum Once {
     Wait(wait::WaitArgs),
     /// Show who uses the yard, by repository or class
     Top(top::TopArgs),
+    /// Tell what the machines cost, by repository, workflow, team, pool or run
+    Cost(Box<cost::CostArgs>),
     /// Open a shell on a machine by Session Manager
     Ssh(ssh::SshArgs),
     /// Have the operator look at everything now, and wait until it did
@@ -133,6 +144,10 @@ pub(crate) enum Once {
     Plan(plan_explain::PlanArgs),
     /// Tell why one record is where it is, and what comes next
     Explain(plan_explain::ExplainArgs),
+    /// Tell what would have happened under other pools, by playing recorded demand
+    Simulate(Box<whatif::SimulateArgs>),
+    /// Recommend counts of idle machines by the hour for a promised wait
+    Recommend(whatif::RecommendArgs),
     /// Name yards: tables, regions and profiles, or local directories
     Config(yards::ConfigArgs),
     /// Show the versions of this program, the operator and the agents

@@ -61,7 +61,7 @@ pub(crate) fn yards() -> ArgValueCandidates {
 /// The forms of output.
 pub(crate) fn forms() -> ArgValueCandidates {
     ArgValueCandidates::new(|| {
-        let forms = ["text", "wide", "json", "yaml", "name", "jsonpath=", "custom-columns="];
+        let forms = ["text", "wide", "json", "yaml", "name", "csv", "jsonpath=", "custom-columns="];
         forms.into_iter().map(CompletionCandidate::new).collect()
     })
 }

@@ -58,6 +58,7 @@ pub(crate) async fn connect(
     };
     let context = CliContext {
         store: ringing,
+        history: store.history().map(|history| Arc::new(history) as Arc<dyn Store>),
         doorbell,
         queue,
         clock: Arc::new(SystemClock::new()),

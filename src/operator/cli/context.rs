@@ -17,6 +17,8 @@ use crate::ports::{Clock, Doorbell, Entropy, Page, PoolQueue, Store, StoreError}
 pub(crate) struct CliContext {
     /// The table.
     pub(crate) store: Arc<dyn Store>,
+    /// The history table; none where the yard's name leaves no room for it. It may not be there.
+    pub(crate) history: Option<Arc<dyn Store>>,
     /// The pool queues, where there are any.
     pub(crate) queue: Option<Arc<dyn PoolQueue>>,
     /// The doorbell, where there is one; each write of `store` rings it.
@@ -180,6 +182,7 @@ impl CliContext {
     pub(crate) fn on(store: runyard_fakes::MemoryStore, screen: Screen) -> Self {
         Self {
             store: Arc::new(store),
+            history: None,
             queue: None,
             doorbell: None,
             clock: Arc::new(runyard_fakes::TokioClock::starting(jiff::Timestamp::UNIX_EPOCH)),

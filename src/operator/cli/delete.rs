@@ -217,6 +217,7 @@ async fn end_idle(context: &CliContext, item: &Item) -> CliResult {
         Place::IdlePooled
         | Place::CreatedWarm
         | Place::IdleCleaning
+        | Place::IdleHeld
         | Place::Nowhere
         | Place::CreatedBound
         | Place::Claimed

@@ -106,6 +106,9 @@ fn sections(kind: &str) -> &'static [Section] {
                     "thresholdSetAt",
                     "threshold",
                     "expiredBy",
+                    "hold",
+                    "logsRequestedAt",
+                    "logsRequestedBy",
                     "goneAt",
                 ],
             ),
@@ -161,6 +164,7 @@ fn sections(kind: &str) -> &'static [Section] {
                 &[
                     "idleSeconds",
                     "maxAgeSeconds",
+                    "maxHoldSeconds",
                     "maxUses",
                     "maxRuntimeMinutes",
                     "reuseWithin",
@@ -169,7 +173,8 @@ fn sections(kind: &str) -> &'static [Section] {
                 ],
             ),
             ("Shares", &["sharing", "usage"]),
-            ("Runners", &["registrationMode", "labels", "labelMode", "runnerGroup", "jobs"]),
+            ("Sizing", &["sizing", "sizedDesired"]),
+            ("Runners", &["registrationMode", "labels", "labelMode", "runnerGroup", "jobs", "runner"]),
             ("Launch", &["launch", "image", "replacement"]),
         ],
         "launch" => &[

@@ -7,6 +7,7 @@ mod examine;
 mod outside;
 mod package;
 mod preflight;
+mod shares;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -126,7 +127,13 @@ async fn outside(context: &CliContext, args: &DoctorArgs) -> CliResult<Outside> 
         #[cfg(feature = "ec2")]
         ec2,
         github: ports.github.map(|github| (github, organization)),
-        runner_version: config.agent.runner.any().map(|runner| runner.version.clone()),
+        // What machines get that follow GitHub's list is told by their pools.
+        runner_version: config
+            .agent
+            .runner
+            .any()
+            .filter(|_| config.agent.following().is_empty())
+            .map(|runner| runner.version.clone()),
     })
 }
 
@@ -147,7 +154,11 @@ pub(crate) async fn run(context: &mut CliContext, args: &DoctorArgs) -> CliResul
     let items = context.all_that(looked_at).await?;
     let outside = outside(context, args).await?;
     let mut findings = examine(&items, context.clock.now(), args.patience);
+    if let Some(file) = &args.config {
+        findings.extend(shares::look(&items, &configured::load(&context.table, file)?.sharing));
+    }
     findings.extend(outside::look(context, &outside, &items, args.patience).await);
+    findings.extend(outside::history(context).await);
     let (networks, problems) = outside::networks(&outside, &items).await;
     findings.extend(problems);
     let checked = preflight(context, args, &items).await?;

@@ -80,7 +80,7 @@ async fn drain(context: &mut CliContext, item: Item, dry_run: bool) -> CliResult
             let (now, by) = (millis(context.clock.now()), context.environment.actor());
             let (write, then) = match instance.place() {
                 Place::Terminated => return Ok(Ok(Drained::Already("ended"))),
-                Place::IdlePooled | Place::CreatedWarm | Place::Nowhere => {
+                Place::IdlePooled | Place::IdleHeld | Place::CreatedWarm | Place::Nowhere => {
                     (expire::ending(&instance, now, &by), "ends now")
                 }
                 Place::IdleCleaning | Place::CreatedBound | Place::Claimed | Place::Running => {

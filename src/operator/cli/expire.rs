@@ -113,7 +113,8 @@ async fn idle(context: &CliContext, class: &ClassName, cleaning_too: bool) -> Cl
                 && match instance.place() {
                     Place::IdlePooled => true,
                     Place::IdleCleaning => cleaning_too,
-                    Place::Nowhere
+                    Place::IdleHeld
+                    | Place::Nowhere
                     | Place::CreatedBound
                     | Place::CreatedWarm
                     | Place::Claimed

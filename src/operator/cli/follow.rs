@@ -138,6 +138,8 @@ fn tells_more(condition: &Condition, request: &Request) -> bool {
         | ConditionType::IntentIgnored
         | ConditionType::Unaccounted
         | ConditionType::Doubtful
+        | ConditionType::RunnerHeldBack
+        | ConditionType::RunnerEnds
         | ConditionType::Stuck => condition.status,
     };
     let said = &request.status.message;

@@ -9,6 +9,8 @@ use serde_json::Value;
 
 use super::environment::Environment;
 use super::json;
+use super::release::Cost;
+use crate::ledger::Money;
 use crate::model::{Item, Phase, Request};
 
 /// Appends the outputs and the summary of a request, where GitHub Actions asked for them. What cannot be written is
@@ -20,6 +22,16 @@ pub(crate) fn publish(environment: &Environment, request: &Request) {
         if let Err(error) = append(&path, &text) {
             tracing::error!(path = %path.display(), %error, "{name} cannot be written");
         }
+    }
+}
+
+/// Appends to the summary what the machines of this run cost, where that is known.
+pub(crate) fn publish_costs(environment: &Environment, costs: &[Cost]) {
+    let Some(path) = environment.file("GITHUB_STEP_SUMMARY").filter(|_| !costs.is_empty()) else { return };
+    let all: Money = costs.iter().map(|cost| cost.money).sum();
+    let lines: String = costs.iter().map(|cost| format!("- {cost}\n")).collect();
+    if let Err(error) = append(&path, &format!("### Runyard: this run: {all}\n\n{lines}\n")) {
+        tracing::error!(path = %path.display(), %error, "GITHUB_STEP_SUMMARY cannot be written");
     }
 }
 

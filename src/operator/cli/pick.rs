@@ -1,6 +1,8 @@
 //! The forms of an answer: tables, documents, and what is picked out of a document (`-o name`, `-o jsonpath=…`,
 //! `-o custom-columns=…`).
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use super::path::{Path, Template};
@@ -26,10 +28,15 @@ pub(crate) enum Pick {
     Template(Template),
     /// A table of paths, with their heads.
     Columns(Vec<(String, Path)>),
+    /// A line of CSV for each item, of what it has that is a single value.
+    Csv,
+    /// The same with the columns of FOCUS; only `runyard cost` has it.
+    Focus,
 }
 
 /// The forms, as help and errors name them.
-pub(crate) const FORMS: &str = "text, wide, json, yaml, name, jsonpath=TEMPLATE, custom-columns=HEAD:PATH,…";
+pub(crate) const FORMS: &str =
+    "text, wide, json, yaml, name, csv, jsonpath=TEMPLATE, custom-columns=HEAD:PATH,…";
 
 impl Output {
     /// Reads what stands after `-o`.
@@ -42,6 +49,8 @@ impl Output {
             ("json", None) => plain(Format::Json),
             ("yaml", None) => plain(Format::Yaml),
             ("name", None) => picked(Pick::Name),
+            ("csv", None) => picked(Pick::Csv),
+            ("focus", None) => picked(Pick::Focus),
             ("jsonpath", Some(template)) => picked(Pick::Template(Template::parse(template)?)),
             ("custom-columns", Some(columns)) => picked(Pick::Columns(heads(columns)?)),
             (_, _) => {
@@ -73,6 +82,7 @@ impl Pick {
         match self {
             Self::Name => items.into_iter().filter_map(name).map(|name| format!("{name}\n")).collect(),
             Self::Template(template) => template.fill(document),
+            Self::Csv | Self::Focus => csv(&items, headed),
             Self::Columns(columns) => {
                 let heads: Vec<String> = columns.iter().map(|(head, _)| head.clone()).collect();
                 let cell = |item: &Value, path: &Path| path.text(item).unwrap_or_else(|| "<none>".into());
@@ -82,6 +92,39 @@ impl Pick {
             }
         }
     }
+}
+
+/// Items as CSV (RFC 4180): the columns are what any of them has that is a single value, in the order of their names.
+fn csv(items: &[&Value], headed: bool) -> String {
+    let single = |value: &Value| !value.is_array() && !value.is_object();
+    let fields = |item: &&Value| {
+        item.as_object()
+            .into_iter()
+            .flatten()
+            .map(|(name, value)| (name.clone(), single(value)))
+            .collect::<Vec<_>>()
+    };
+    let columns: BTreeSet<String> =
+        items.iter().flat_map(fields).filter_map(|(name, single)| single.then_some(name)).collect();
+    let cell = |text: &str| {
+        let quoted = text.contains(['"', ',', '\n', '\r']);
+        if quoted { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
+    };
+    let line = |cells: Vec<String>| format!("{}\n", cells.join(","));
+    let text = |value: Option<&Value>| match value {
+        None | Some(Value::Null | Value::Array(_) | Value::Object(_)) => String::new(),
+        Some(Value::String(text)) => cell(text),
+        Some(value @ (Value::Bool(_) | Value::Number(_))) => value.to_string(),
+    };
+    let mut out = if headed && !columns.is_empty() {
+        line(columns.iter().map(|name| cell(name)).collect())
+    } else {
+        String::new()
+    };
+    for item in items {
+        out.push_str(&line(columns.iter().map(|name| text(item.get(name))).collect()));
+    }
+    out
 }
 
 /// What a record is called on the command line, with its kind.
@@ -102,6 +145,16 @@ fn name(item: &Value) -> Option<String> {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn a_csv_has_every_single_value_quoted_where_it_must_be() {
+        let list =
+            json!({"items": [{"b": 1, "a": "x,y", "list": [1]}, {"a": "say \"no\"", "c": null, "d": 0.5}]});
+        let picked = |headed| Output::parse("csv").unwrap().pick.unwrap().of(&list, headed);
+        assert_eq!(picked(true), "a,b,c,d\n\"x,y\",1,,\n\"say \"\"no\"\"\",,,0.5\n");
+        assert_eq!(picked(false).lines().count(), 2);
+        assert_eq!(Output::parse("csv").unwrap().pick.unwrap().of(&json!({"items": []}), true), "");
+    }
 
     #[test]
     fn a_form_picks_names_paths_or_columns_out_of_a_list() {

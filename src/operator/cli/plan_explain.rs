@@ -17,7 +17,7 @@ use super::what::OneArgs;
 use crate::config::{self, Config};
 use crate::decide::{Effect, Plan, Planned, Policy, Wait};
 use crate::explain;
-use crate::model::{Item, Kind, Launch, Reading, RecordId, Repository, TableName, read};
+use crate::model::{Item, Kind, Launch, Pool, Reading, RecordId, Repository, TableName, read};
 use crate::yard::Unit;
 
 /// Tells what the operator would do now.
@@ -71,6 +71,8 @@ pub(crate) fn policy(file: Option<&PathBuf>, table: &TableName) -> CliResult<Pol
     Ok(Policy {
         timing: config.timing,
         requests_per_repository: config.requests_per_repository,
+        following: config.agent.following(),
+        prices: std::sync::Arc::new(config.prices),
         sharing: config.sharing,
         github: config.github.is_some(),
         inventory: false,
@@ -122,11 +124,15 @@ fn judged(items: &[Item], policy: &Policy, now: jiff::Timestamp) -> (Vec<Planned
 
 /// `runyard plan`.
 pub(crate) async fn plan(context: &mut CliContext, policy: &Policy) -> CliResult {
-    let items = context.everything().await?;
-    let (actions, waits) = judged(&items, policy, context.clock.now());
+    let records = context.everything().await?;
+    let now = context.clock.now();
+    let (actions, waits) = judged(&records, policy, now);
     let items: Vec<Value> = actions.iter().map(action_json).collect();
     let waiting: Vec<Value> = waits.iter().map(wait_json).collect();
-    context.screen.document(&json!({"items": items, "waits": waiting}));
+    let ahead = hours_ahead(&records, now);
+    let hours: Vec<Value> =
+        ahead.iter().map(|(class, told)| json!({"resourceClass": class, "message": told})).collect();
+    context.screen.document(&json!({"items": items, "waits": waiting, "ahead": hours}));
     if actions.is_empty() {
         context.screen.say("there is nothing to do");
     }
@@ -136,7 +142,22 @@ pub(crate) async fn plan(context: &mut CliContext, policy: &Policy) -> CliResult
     for wait in &waits {
         context.screen.say(format!("waits: {}: {}", plain(&named(&wait.subject)), plain(&wait.message)));
     }
+    for (class, told) in &ahead {
+        context.screen.say(format!("ahead: class {class}: {told}"));
+    }
     Ok(())
+}
+
+/// The classes whose number of idle machines changes in the next hours, and how.
+fn hours_ahead(items: &[Item], now: jiff::Timestamp) -> Vec<(String, String)> {
+    let told = |item: &Item| match read::<Pool>(item) {
+        Reading::Record(pool) => {
+            let told = explain::hours_ahead(&pool, now)?;
+            Some((pool.spec.resource_class.to_string(), told))
+        }
+        Reading::Unreadable(_) | Reading::Newer { .. } => None,
+    };
+    items.iter().filter(|item| kind_of(item) == Some(Kind::Pool)).filter_map(told).collect()
 }
 
 fn action_json(action: &Planned) -> Value {

@@ -4,13 +4,15 @@
 use std::time::Duration;
 
 use clap::Args;
+use jiff::Timestamp;
 
 use super::context::{CliContext, readable};
 use super::failure::{CliFailure, CliResult, Exit, Problems};
 use super::json;
 use super::polling::{Interrupts, Waited, again, until};
 use super::run::{RunArgs, in_field};
-use super::{duration, selector};
+use super::{duration, github_output, selector};
+use crate::ledger::{Money, Price};
 use crate::model::{self, Desired, Item, Kind, Record, RecordId, Repository, Request, RequestName, RunId};
 use crate::ports::StoreError;
 
@@ -52,13 +54,17 @@ pub(crate) async fn run(context: &mut CliContext, args: &ReleaseArgs, asked: &Re
         context.screen.document(&json::list([]));
         return Ok(());
     }
-    let mut refused = Vec::new();
+    let (mut refused, mut costs) = (Vec::new(), Vec::new());
     for item in &mut found {
         match release_one(context, item).await {
-            Ok(after) => *item = after,
+            Ok((after, cost)) => {
+                *item = after;
+                costs.extend(cost);
+            }
             Err(failure) => refused.extend(failure.problems),
         }
     }
+    github_output::publish_costs(&context.environment, &costs);
     if args.wait && refused.is_empty() {
         found = wait(context, found, args.timeout).await?;
     }
@@ -94,19 +100,53 @@ async fn requests(context: &CliContext, asked: &Released) -> CliResult<Vec<Item>
     Ok(items)
 }
 
-async fn release_one(context: &mut CliContext, item: &Item) -> CliResult<Item> {
+/// Releases one request; returns its record and what it cost, where it is known.
+async fn release_one(context: &mut CliContext, item: &Item) -> CliResult<(Item, Option<Cost>)> {
     let request: Request = readable(item)?;
     if request.phase().is_final() {
         context.screen.say(format!("{}: already {}, nothing to release", request.id, request.phase()));
-        return Ok(item.clone());
+        return Ok((item.clone(), None));
     }
     if request.intent.desired == Desired::Released {
         context.screen.say(format!("{}: already releasing", request.id));
-        return Ok(item.clone());
+        return Ok((item.clone(), None));
     }
     let after = write_released(context, &request).await?;
     context.screen.say(format!("{}: released", request.id));
-    Ok(after)
+    let cost = Cost::of(&request, context.clock.now());
+    if let Some(cost) = &cost {
+        context.screen.say(format!("{}: {cost}", request.id));
+    }
+    Ok((after, cost))
+}
+
+/// What a request's machines cost since it was ready.
+pub(crate) struct Cost {
+    pub(crate) money: Money,
+    class: String,
+    machines: usize,
+    lasted: Duration,
+}
+
+impl Cost {
+    /// None where the operator wrote no price, or the request never was ready.
+    fn of(request: &Request, now: Timestamp) -> Option<Self> {
+        let status = &request.status;
+        let price = Price::of_nanos(status.hourly_cost_nanos?);
+        let lasted = Duration::try_from(now.duration_since(status.ready_at?)).unwrap_or_default();
+        let lasted = Duration::from_secs(lasted.as_secs());
+        let (money, machines) = (Money::hourly(price, lasted.as_secs()), status.instances.len());
+        Some(Self { money, class: request.intent.resource_class.clone(), machines, lasted })
+    }
+}
+
+impl std::fmt::Display for Cost {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let machines = if self.machines == 1 { "machine" } else { "machines" };
+        let lasted = duration::show(self.lasted);
+        write!(f, "{} for {} {machines} of {} for {lasted}", self.money, self.machines, self.class)?;
+        f.write_str(", at list prices and without boots, clean-up and idle machines")
+    }
 }
 
 /// Writes `desired = released` unless it says so already; answers the record as it is then.
@@ -184,5 +224,66 @@ impl std::fmt::Display for Released {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} run {}/{}", self.repository, self.run_id, self.name)?;
         self.attempt.map_or(Ok(()), |attempt| write!(f, " up to attempt {attempt}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use clap::Parser as _;
+    use runyard_fakes::{MemoryStore, TokioClock};
+    use serde_json::json;
+
+    use super::*;
+    use crate::cli::args::{Cli, Once, Verb};
+    use crate::cli::environment::Environment;
+    use crate::cli::screen::Screen;
+
+    /// Releases the request with these attributes 14 minutes after it was ready; returns the summary.
+    async fn summary(more: serde_json::Value) -> String {
+        let mut fields = json!({
+            "pk": "request#acme/web#42", "sk": "request#default#1", "kind": "request", "version": 3, "runId": "42",
+            "attempt": 1, "repository": "acme/web", "name": "default", "resourceClass": "linux-x64", "count": 3,
+            "desired": "provisioned", "generation": 1, "phase": "Ready", "acceptedAt": "2026-11-20T11:45:00Z",
+            "deadline": "2026-11-20T11:55:00Z", "readyAt": "2026-11-20T11:46:00Z", "observedGeneration": 1,
+            "instances": ["i-1", "i-2", "i-3"],
+        });
+        for (name, value) in more.as_object().into_iter().flatten() {
+            fields[name] = value.clone();
+        }
+        // None is an attribute that is left out.
+        fields.as_object_mut().unwrap().retain(|_, value| !value.is_null());
+        let item: serde_dynamo::Item = serde_dynamo::to_item(fields).unwrap();
+        let (store, file) = (MemoryStore::new(), tempfile::NamedTempFile::new().unwrap());
+        store.put(item.into_inner().into_iter().collect());
+        let cli = Cli::try_parse_from(["runyard", "release"]).unwrap();
+        let mut context = CliContext::on(store, Screen::kept_at(&cli.common.output, None).0);
+        context.clock = Arc::new(TokioClock::starting("2026-11-20T12:00:00Z".parse().unwrap()));
+        context.environment = Environment::of(&[
+            ("GITHUB_RUN_ID", "42"),
+            ("GITHUB_RUN_ATTEMPT", "1"),
+            ("GITHUB_REPOSITORY", "acme/web"),
+            ("GITHUB_STEP_SUMMARY", file.path().to_str().unwrap()),
+        ]);
+        let Verb::Once(Once::Release(args)) = cli.verb else { panic!("it is release") };
+        let asked = check(&args, &context.environment).unwrap_or_else(|failure| panic!("{failure:?}"));
+        // The second time it is released already, and costs nothing more.
+        for _ in 0..2 {
+            run(&mut context, &args, &asked).await.unwrap_or_else(|failure| panic!("{failure:?}"));
+        }
+        std::fs::read_to_string(file.path()).unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_summary_of_a_run_tells_what_its_machines_cost_once() {
+        assert_eq!(
+            summary(json!({"hourlyCostNanos": 1_800_000_000_u64})).await,
+            "### Runyard: this run: $0.42\n\n- $0.42 for 3 machines of linux-x64 for 14m, at list prices and without \
+             boots, clean-up and idle machines\n\n"
+        );
+        assert_eq!(summary(json!({})).await, "", "without a price nothing is said");
+        let never = json!({"hourlyCostNanos": 1, "readyAt": null, "phase": "Fulfilling"});
+        assert_eq!(summary(never).await, "");
     }
 }

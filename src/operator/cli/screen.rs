@@ -154,6 +154,11 @@ impl Screen {
         }
     }
 
+    /// Whether the columns of FOCUS are wanted.
+    pub(crate) fn wants_focus(&self) -> bool {
+        self.pick == Some(Pick::Focus)
+    }
+
     /// Whether a person is there who can be asked.
     pub(crate) fn can_ask(&self) -> bool {
         self.person.is_some()

@@ -11,7 +11,7 @@ use super::args::{Cli, Once, Verb};
 use super::context::{CliContext, text};
 use super::environment::Environment;
 use super::screen::Screen;
-use super::{describe, doctor, events, get, plan_explain, top, version};
+use super::{cost, describe, doctor, events, get, plan_explain, top, version};
 use crate::model::{AttributeValue, Item};
 
 const WIDTHS: [Option<usize>; 4] = [Some(60), Some(80), Some(120), None];
@@ -171,6 +171,7 @@ async fn shown(line: &str, width: Option<usize>) -> String {
         }
         Once::Doctor(args) => doctor::run(context, &args).await,
         Once::Top(args) => top::run(context, &args).await,
+        Once::Cost(args) => cost::run(context, &args, cost::check(&args, &table).expect(line)).await,
         Once::Version(_) => version::run(context).await,
         other => panic!("{line} is no verb that reads: {other:?}"),
     };
@@ -218,6 +219,16 @@ const LINES: &[(&str, &[&str])] = &[
     ("plan", &["plan"]),
     ("doctor", &["doctor"]),
     ("top", &["top", "top --by class"]),
+    (
+        "cost",
+        &[
+            "cost --since 24h",
+            "cost --since 24h --by pool -o wide",
+            "cost --since 24h --by run -o csv",
+            "cost --since 24h -o json",
+            "cost --since 24h -o focus",
+        ],
+    ),
     ("version", &["version"]),
 ];
 

@@ -57,8 +57,17 @@ async fn run(ports: StepPorts, cli: Cli) -> CliResult {
     let environment = Environment::default();
     let StepPorts { store, clock, entropy } = ports;
     let (table, screen) = (table_of(&cli.common, &environment)?, Screen::nowhere(cli.common.output.format));
-    let mut context =
-        CliContext { store, queue: None, doorbell: None, clock, entropy, table, environment, screen };
+    let mut context = CliContext {
+        store,
+        history: None,
+        queue: None,
+        doorbell: None,
+        clock,
+        entropy,
+        table,
+        environment,
+        screen,
+    };
     if let Verb::Once(Once::Provision(args)) = &cli.verb {
         let id = provision::check(args, &context.environment, &context.table)?;
         return provision::run(&mut context, args, &id).await;

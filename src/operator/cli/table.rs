@@ -310,6 +310,7 @@ fn phase(request: &Request) -> String {
 pub(crate) fn state(instance: &Instance) -> String {
     match &instance.life {
         Life::Idle { pooled_at: Some(_) } => "idle, pooled".into(),
+        Life::Idle { pooled_at: None } if instance.hold.is_some() => "idle, held".into(),
         Life::Idle { pooled_at: None } => "idle, cleaning".into(),
         Life::Terminated { reason, gone_at: Some(_) } => format!("terminated, {reason}, gone"),
         Life::Terminated { reason, gone_at: None } => format!("terminated, {reason}"),

@@ -5,12 +5,29 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::reader::Reader;
-use super::{AgentProgram, Architectures, ComputeKind, Credential, QueueKind, RunnerPackage};
+use super::{Agent, AgentProgram, Architectures, ComputeKind, Credential, Follow, QueueKind, RunnerPackage};
+use crate::ledger::Prices;
 use crate::model::Timing;
+use crate::prices;
 
 /// How long an image may be pinned.
 const SHORTEST_IMAGE: Duration = Duration::from_secs(60);
 const LONGEST_IMAGE: Duration = Duration::from_secs(24 * 3600);
+
+/// The prices that ship, with those of the file that is named over them.
+pub(super) fn prices(reader: &mut Reader) -> Option<Prices> {
+    let Some(file) = reader.optional("cost.prices", super::reader::path)? else {
+        return Some(prices::shipped());
+    };
+    prices::load(&file)
+        .map_err(|problems| {
+            for problem in problems {
+                let field = format!("cost.prices: {}", problem.field);
+                reader.problems.push(problem.named(field));
+            }
+        })
+        .ok()
+}
 
 pub(super) fn timing(timing: &Timing, compute: Option<ComputeKind>, reader: &mut Reader) {
     if !(SHORTEST_IMAGE..=LONGEST_IMAGE).contains(&timing.image) {
@@ -130,6 +147,29 @@ pub(super) fn runner(
         reader.refuse(path, String::new(), "is missing for the runner package", fix);
     }
     missing.is_empty().then(|| Architectures { usual: package((url, sha256)), arm64: package(arm64) })
+}
+
+/// Machines that follow GitHub's list begin with a package that the file pins, and that a claim can name.
+pub(super) fn follow(agent: &Agent, reader: &mut Reader) {
+    let (hosts, fix) = (agent.runner_origins(), "pin a package to begin with, or set it to \"pin\"");
+    for (suffix, follow, package) in [
+        ("", agent.runner_follow, &agent.runner.usual),
+        ("_arm64", agent.runner_follow_arm64, &agent.runner.arm64),
+    ] {
+        let key = format!("agent.runner_follow{suffix}");
+        match (follow, package) {
+            (Follow::Pin, _) => {}
+            (Follow::Latest, None) => {
+                reader.refuse(&key, follow.to_string(), &format!("needs agent.runner_url{suffix}"), fix);
+            }
+            (Follow::Latest, Some(package)) => {
+                if let Err(problem) = package.check(&hosts) {
+                    let message = format!("the package that is pinned cannot be named in a claim: {problem}");
+                    reader.refuse(&key, follow.to_string(), &message, fix);
+                }
+            }
+        }
+    }
 }
 
 pub(super) fn program(

@@ -156,6 +156,16 @@ pub(super) fn interval(text: &str) -> Result<Option<Duration>, FieldError> {
     Ok(Some(every))
 }
 
+/// How long the history is kept: whole days.
+pub(super) fn keep(text: &str) -> Result<Duration, FieldError> {
+    let days = text.strip_suffix('d').and_then(|days| days.parse::<u64>().ok());
+    let days = days.filter(|days| (1..=3650).contains(days));
+    days.map(|days| Duration::from_secs(days * 24 * 3600)).ok_or_else(|| {
+        let fix = "write whole days from \"1d\" to \"3650d\", such as \"90d\"";
+        FieldError::new("keep", text, "is not how long the history is kept", fix)
+    })
+}
+
 /// How many requests of one repository may be open.
 pub(super) fn requests_per_repository(text: &str) -> Result<u32, FieldError> {
     let most = text.parse().ok().filter(|most| (1..=100_000).contains(most));
@@ -256,6 +266,20 @@ pub(super) fn places(text: &str) -> Result<Vec<PathBuf>, FieldError> {
         Err(FieldError::new("places", text, "is not an absolute path below /", fix))
     };
     given.map(place).collect()
+}
+
+/// Hosts, separated by commas.
+pub(super) fn hosts(text: &str) -> Result<Vec<String>, FieldError> {
+    let given = text.split(',').map(str::trim).filter(|host| !host.is_empty());
+    let host = |text: &str| {
+        let host = text.to_ascii_lowercase();
+        if crate::model::origin_of(&format!("https://{host}")) == Some(format!("https://{host}")) {
+            return Ok(host);
+        }
+        let fix = "write names such as mirror.example.com, with :port where it is not 443";
+        Err(FieldError::new("hosts", text, "is not a host", fix))
+    };
+    given.map(host).collect()
 }
 
 /// The app id or client id of a GitHub App.

@@ -63,6 +63,7 @@ fn the_defaults_are_the_contracts() {
             sharing: crate::model::YardSharing::default(),
             queue: QueueKind::Sqs,
             interruptions: None,
+            history_keep: Duration::from_secs(90 * 24 * 3600),
             github: Some(GitHub {
                 api_url: "https://api.github.com".into(),
                 credential: Credential::TokenFile("/run/secrets/github".into()),
@@ -73,6 +74,9 @@ fn the_defaults_are_the_contracts() {
             log: Log { format: LogFormat::Human, filter: "info".into() },
             agent: Agent {
                 runner: Architectures::default(),
+                runner_follow: Follow::Pin,
+                runner_follow_arm64: Follow::Pin,
+                runner_hosts: vec![],
                 pre_runner_script: None,
                 pre_runner_timeout: secs(600),
                 stop: secs(60),
@@ -80,6 +84,7 @@ fn the_defaults_are_the_contracts() {
                 environment: BTreeMap::new(),
                 program: Architectures::default(),
             },
+            prices: crate::prices::shipped(),
         }
     );
 }

@@ -24,7 +24,7 @@ mod runner;
 pub(super) use failure::Failure;
 pub(super) use launches::Unsettled;
 pub(super) use queue::Receipts;
-use runner::{answered, busy};
+use runner::{answered, busy, labels};
 
 /// The result of an action.
 #[derive(Debug, Default)]
@@ -45,6 +45,12 @@ pub(super) struct Executor {
     pub(super) unsettled: Unsettled,
 }
 
+/// What is learned when the label of a runner was not set, or nothing could be asked for.
+fn label_failed(error: CredentialError, keys: &[RecordId]) -> Outcome {
+    let seen = labels(&error, keys);
+    Outcome { seen, failure: Some(Failure::Credential(error)), ..Outcome::default() }
+}
+
 impl Executor {
     /// Executes one action. It does not fail: why it was not carried out is part of the outcome.
     ///
@@ -61,6 +67,7 @@ impl Executor {
         let mut events: Vec<Event> = planned.events.iter().map(|event| self.event(event)).collect();
         let keys: Vec<RecordId> = planned.records().cloned().collect();
         let begun = self.ports.clock.elapsed();
+        let credential = matches!(planned.effect, Effect::Credential(..));
         let result = self.call(planned.effect, &mut events).await;
         match result {
             Ok(seen) => Outcome { seen, events, failure: None },
@@ -88,15 +95,13 @@ impl Executor {
                     ..Outcome::default()
                 }
             }
-            Err(Failure::Credential(CredentialError::GitHub(error))) => Outcome {
-                seen: answered(&error)
-                    .map(Observation::GitHub)
-                    .into_iter()
-                    .chain(busy(&error, &keys))
-                    .collect(),
-                failure: Some(Failure::Credential(CredentialError::GitHub(error))),
-                ..Outcome::default()
-            },
+            Err(Failure::Credential(CredentialError::GitHub(error))) => {
+                let seen = answered(&error).map(Observation::GitHub).into_iter().chain(busy(&error, &keys));
+                let seen = seen.collect();
+                let failure = Failure::Credential(CredentialError::GitHub(error));
+                let events = self.refused(&keys, &failure).filter(|_| credential).into_iter().collect();
+                Outcome { seen, events, failure: Some(failure) }
+            }
             Err(Failure::Credential(CredentialError::Group { request, problem })) => {
                 let events = vec![self.no_group(&request, &problem)];
                 let failure = Some(Failure::Credential(CredentialError::Group { request, problem }));
@@ -114,6 +119,7 @@ impl Executor {
                 let failure = Some(Failure::Credential(CredentialError::Run { request, problem }));
                 Outcome { seen, failure, ..Outcome::default() }
             }
+            Err(Failure::Credential(error)) => label_failed(error, &keys),
             Err(failure) => Outcome { failure: Some(failure), ..Outcome::default() },
         }
     }
@@ -126,6 +132,13 @@ impl Executor {
         event.reason = "UnknownRunnerGroup".into();
         event.message = format!("{request}: {problem}");
         event
+    }
+
+    /// Tells at its machine that GitHub refuses what a person must mend: it stays there when the machine has ended.
+    fn refused(&self, keys: &[RecordId], failure: &Failure) -> Option<Event> {
+        let subject = keys.iter().find(|key| key.instance().is_some()).filter(|_| failure.refuses())?;
+        let note = Note::warning("GitHubRefuses", format!("{failure}; {}", failure.fix()));
+        Some(self.event(&PlannedEvent { subject: subject.clone(), note, from: None, to: None }))
     }
 
     fn event(&self, planned: &PlannedEvent) -> Event {

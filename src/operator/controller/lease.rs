@@ -8,6 +8,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::history::Backlog;
 use crate::model::{Lease, Reading, Record, RecordId, Versioned, read};
 use crate::ports::{Clock, Store, StoreError};
 
@@ -17,6 +18,7 @@ pub(super) struct Candidate {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) identity: String,
     pub(super) term: Duration,
+    backlog: Backlog,
     seen: Option<Seen>,
     held: Option<Lease>,
     /// Whether it was logged that the lease cannot be read.
@@ -39,8 +41,9 @@ impl Candidate {
         clock: Arc<dyn Clock>,
         identity: String,
         term: Duration,
+        backlog: Backlog,
     ) -> Self {
-        Self { store, clock, identity, term, seen: None, held: None, unreadable: false }
+        Self { store, clock, identity, term, backlog, seen: None, held: None, unreadable: false }
     }
 
     fn key() -> RecordId {
@@ -138,6 +141,7 @@ impl Candidate {
             requested_at: None,
             completed_at: None,
             operator_version: Some(VERSION.into()),
+            history_until: None,
             version: 1,
             updated_at: Some(self.clock.now()),
         };
@@ -155,8 +159,11 @@ impl Candidate {
         let mut after = before.clone();
         after.advance(self.clock.now());
         change(&mut after);
+        // The mark only rises, whoever holds the lease.
+        after.history_until = after.history_until.max(self.backlog.delivered());
         self.store.write(&after.replacing(before)).await?;
         let token = after.token;
+        self.backlog.inherited(after.history_until);
         self.held = Some(after);
         Ok(token)
     }
@@ -245,7 +252,7 @@ mod tests {
 
     fn candidate(store: &MemoryStore, identity: &str) -> Candidate {
         let clock = TokioClock::starting(jiff::Timestamp::UNIX_EPOCH);
-        Candidate::new(Arc::new(store.clone()), Arc::new(clock), identity.into(), TERM)
+        Candidate::new(Arc::new(store.clone()), Arc::new(clock), identity.into(), TERM, Backlog::new(None))
     }
 
     async fn lease(store: &MemoryStore) -> Lease {

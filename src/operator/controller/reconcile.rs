@@ -19,6 +19,7 @@ use crate::yard::{Now, Observation, Unit, Yard};
 
 use super::events::Events;
 use super::execute::{Executor, Failure, Outcome, Receipts, Unsettled};
+use super::history::Backlog;
 use super::timers::Timers;
 use super::{OperatorError, Ports, Settings, reruns, runner_gc};
 
@@ -26,6 +27,7 @@ mod backoffs;
 mod clock_skew;
 mod concurrency;
 mod hints;
+mod history;
 mod intake;
 mod metrics;
 mod roles;
@@ -61,6 +63,7 @@ struct Loop {
     policy: Policy,
     executor: Executor,
     events: Events,
+    backlog: Backlog,
     health: Arc<Health>,
     yard: Yard,
     dirty: BTreeSet<Unit>,
@@ -122,7 +125,8 @@ impl Loop {
         health: Arc<Health>,
         started: BackgroundTasks,
     ) -> (Self, Inputs, BoxFuture<'static, ()>) {
-        let BackgroundTasks { tasks, follower, inputs, lease, events, issuer, triggers, live } = started;
+        let BackgroundTasks { tasks, follower, inputs, lease, events, backlog, issuer, triggers, live } =
+            started;
         let policy = settings.policy(issuer.is_some(), ports.compute.keeps_inventory());
         let executor = Executor {
             ports: ports.clone(),
@@ -137,6 +141,7 @@ impl Loop {
             policy,
             executor,
             events,
+            backlog,
             health,
             yard: Yard::default(),
             dirty: BTreeSet::new(),
@@ -149,7 +154,7 @@ impl Loop {
             reads: Reads::new(&settings.timing, mono),
             listing: Listing::new(triggers),
             reported: Reported::default(),
-            measures: Measures::new(settings.table.clone(), wall, mono, live),
+            measures: Measures::new(settings.table.clone(), settings.prices.clone(), wall, mono, live),
         };
         (state, inputs, follower)
     }
@@ -177,6 +182,7 @@ impl Loop {
                     self.gauge();
                     self.measure();
                     self.measures.history.forget(self.ports.clock.now());
+                    self.keep_history();
                     self.report_backoffs();
                     self.acknowledge();
                 }
@@ -185,8 +191,8 @@ impl Loop {
                 Some(deliveries) = inputs.notices.recv() => self.receive_notices(deliveries),
                 Some(ask) = inputs.sweeps.recv() => drop(ask.send(runner_gc::Known::of(&self.yard))),
                 Ok(()) = inputs.runner.changed() => {
-                    let support = inputs.runner.borrow_and_update().clone();
-                    self.runner_support(support);
+                    let news = inputs.runner.borrow_and_update().clone();
+                    self.runner_news(news);
                 }
                 Some(ask) = inputs.reruns.recv() => drop(ask.send(reruns::Known::of(&self.yard))),
                 Some(done) = self.tasks.actions.join_next() => self.finished(done),
@@ -346,13 +352,13 @@ impl Loop {
                 for event in &done.outcome.events {
                     let (subject, reason, message) = (&event.subject, &event.reason, &event.message);
                     tracing::info!(%subject, %reason, from = event.from, to = event.to, %message, "transition");
-                    self.events.send(event);
+                    self.leave(event);
                 }
             }
             Some(failure) => {
                 // Logged once: it keeps failing for the same reason until a person fixes it.
                 if !self.postponed.backoffs.failed_before(&done.unit, &done.action) {
-                    done.outcome.events.iter().for_each(|event| self.events.send(event));
+                    done.outcome.events.iter().for_each(|event| self.leave(event));
                 }
                 self.back_off(&done.unit, &done.action, failure);
             }

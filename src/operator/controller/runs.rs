@@ -83,10 +83,22 @@ pub(super) struct Watcher {
     pub(super) live: watch::Receiver<Live>,
 }
 
+/// What is left to do for the workflow of a request.
+enum Unnamed {
+    /// It is to be written.
+    Ready(Box<Request>),
+    /// It is too early.
+    Waits,
+    /// Nothing.
+    Never,
+}
+
 impl Watcher {
     /// Looks runs up until stopped. Only the leader does, because GitHub limits calls.
     pub(super) async fn run(self, shutdown: CancellationToken) {
         let mut due: BTreeMap<Run, Duration> = BTreeMap::new();
+        // Requests whose workflow is on record.
+        let mut named = Live::new();
         let mut rest = Duration::ZERO;
         loop {
             tokio::select! {
@@ -101,6 +113,7 @@ impl Watcher {
             let runs = self.runs();
             let now = self.clock.elapsed();
             due.retain(|run, _| runs.contains_key(run));
+            named.retain(|id| self.live.borrow().contains(id));
             for run in runs.keys().filter(|run| !due.contains_key(run)).cloned().collect::<Vec<_>>() {
                 let first = now + run.offset(self.every);
                 due.insert(run, first);
@@ -114,7 +127,7 @@ impl Watcher {
                 let looked = tokio::select! {
                     biased;
                     () = shutdown.cancelled() => return,
-                    looked = self.look(&run, &runs[&run]) => looked,
+                    looked = self.look(&run, &runs[&run], &mut named) => looked,
                 };
                 match looked {
                     Ok(()) => drop(due.insert(run, self.clock.elapsed() + self.every)),
@@ -138,8 +151,8 @@ impl Watcher {
         runs
     }
 
-    /// Looks one run up and releases its requests if it is over; the error is how long to pause.
-    async fn look(&self, run: &Run, requests: &[RequestKey]) -> Result<(), Duration> {
+    /// Looks one run up, notes its workflow, and releases its requests if it is over; the error is how long to pause.
+    async fn look(&self, run: &Run, requests: &[RequestKey], named: &mut Live) -> Result<(), Duration> {
         let state = match self.github.run(&run.owner, &run.name, run.number).await {
             Ok(state) => state,
             Err(GitHubError::Throttled { retry_after } | GitHubError::Deferred { retry_after }) => {
@@ -164,7 +177,65 @@ impl Watcher {
                 tracing::warn!(request = %id, %error, "a request whose run is over could not be released");
             }
         }
+        let unnamed: Vec<&RequestKey> =
+            requests.iter().filter(|id| !over(state, id.attempt) && !named.contains(id)).collect();
+        if !unnamed.is_empty() {
+            self.note_workflow(run, &unnamed, named).await;
+        }
         Ok(())
+    }
+
+    /// Writes into the ready requests of a run which workflow it is of; those that still wait are not disturbed, and GitHub
+    /// is asked only once one is ready. What fails is tried again with the next lookup.
+    async fn note_workflow(&self, run: &Run, requests: &[&RequestKey], named: &mut Live) {
+        let mut ready = Vec::new();
+        for id in requests {
+            match self.unnamed(id).await {
+                Ok(Unnamed::Ready(request)) => ready.push(request),
+                Ok(Unnamed::Waits) => {}
+                Ok(Unnamed::Never) => drop(named.insert((*id).clone())),
+                Err(error) => tracing::debug!(request = %id, %error, "it cannot be read"),
+            }
+        }
+        if ready.is_empty() {
+            return;
+        }
+        let workflow = match self.github.run_workflow(&run.owner, &run.name, run.number).await {
+            Ok(workflow) => workflow,
+            Err(error) => {
+                tracing::debug!(run = run.number, %error, "the workflow of a run could not be read");
+                return;
+            }
+        };
+        for request in ready {
+            let mut next = request.as_ref().clone();
+            next.status.workflow = Some(workflow.clone()).filter(|workflow| !workflow.is_empty());
+            let written = if next.status.workflow.is_some() {
+                next.advance(self.clock.now());
+                self.store.write(&next.replacing(&request)).await.map(drop)
+            } else {
+                Ok(())
+            };
+            match written {
+                Ok(()) => drop(named.insert(request.id.clone())),
+                // Somebody else wrote it meanwhile.
+                Err(StoreError::Refused { .. }) => {}
+                Err(error) => tracing::debug!(request = %request.id, %error, "its workflow was not written"),
+            }
+        }
+    }
+
+    /// Whether the workflow of a request is to be written.
+    async fn unnamed(&self, id: &RequestKey) -> Result<Unnamed, StoreError> {
+        let Some(item) = self.store.get(&Request::key_of(id)).await? else { return Ok(Unnamed::Never) };
+        let Reading::Record(request) = read::<Request>(&item) else { return Ok(Unnamed::Waits) };
+        Ok(match request.phase() {
+            _ if request.status.workflow.is_some() => Unnamed::Never,
+            Phase::Ready => Unnamed::Ready(Box::new(request)),
+            Phase::Pending | Phase::Fulfilling | Phase::Releasing | Phase::Released | Phase::Failed => {
+                Unnamed::Waits
+            }
+        })
     }
 
     /// Writes into the status that the run is over, on the version that was read; the decisions then release the
@@ -224,6 +295,49 @@ mod tests {
         assert!(!over(RunState::Completed { attempt: 1 }, 2), "the list lags behind a re-run");
         assert!(over(RunState::Active { attempt: 3 }, 2));
         assert!(!over(RunState::Active { attempt: 2 }, 2) && !over(RunState::Active { attempt: 1 }, 2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_is_ready_gets_the_workflow_of_its_run_once() {
+        use runyard_fakes::{FakeGitHub, MemoryStore, SeededEntropy, TokioClock};
+        let clock = Arc::new(TokioClock::starting(Timestamp::UNIX_EPOCH));
+        let (github, store) = (FakeGitHub::new(clock.clone()), MemoryStore::new());
+        github.set_run("acme", "web", 42, RunState::Active { attempt: 1 });
+        let item = |phase: &str, version: u64| {
+            let fields = serde_json::json!({
+                "pk": "request#acme/web#42", "sk": "request#default#1", "kind": "request", "version": version,
+                "runId": "42", "attempt": 1, "repository": "acme/web", "name": "default", "resourceClass": "small",
+                "count": 1, "desired": "provisioned", "generation": 1, "phase": phase, "instances": ["i-1"],
+            });
+            let item: serde_dynamo::Item = serde_dynamo::to_item(fields).unwrap();
+            item.into_inner().into_iter().collect::<crate::model::Item>()
+        };
+        store.put(item("Fulfilling", 3));
+        let id = Request::id_of(&crate::model::RecordId::of(&item("Ready", 1)).unwrap()).unwrap();
+        let metrics = crate::metrics::Metrics::new(clock.clone());
+        let watcher = Watcher {
+            github: Arc::new(github.clone()),
+            store: Arc::new(store.clone()),
+            clock,
+            entropy: Arc::new(SeededEntropy::new(1)),
+            events: Events::start(Arc::new(store.clone()), None, metrics).0,
+            every: Duration::from_secs(60),
+            lease: watch::channel(Some(1)).1,
+            live: watch::channel(Live::new()).1,
+        };
+        let (run, mut named) = (Run::of(&id).unwrap(), Live::new());
+        let written = |store: &MemoryStore| match read::<Request>(&store.records()[0]) {
+            Reading::Record(request) => (request.status.workflow, request.version),
+            Reading::Newer { .. } | Reading::Unreadable(_) => panic!("it can be read"),
+        };
+        watcher.look(&run, std::slice::from_ref(&id), &mut named).await.unwrap();
+        assert_eq!(written(&store), (None, 3), "who still waits for machines is not disturbed");
+        store.put(item("Ready", 4));
+        for _ in 0..2 {
+            watcher.look(&run, std::slice::from_ref(&id), &mut named).await.unwrap();
+            assert_eq!(written(&store), (Some(".github/workflows/build.yml".into()), 5));
+        }
+        assert_eq!(github.calls()["run_workflow"], 1, "asked when it is ready, and not again");
     }
 
     #[test]

@@ -65,7 +65,9 @@ fn settings() -> Settings {
         timing: as_shipped(),
         requests_per_repository: 2000,
         runner_version: None,
+        following: Default::default(),
         sharing: Default::default(),
+        prices: Default::default(),
         sweep: Duration::from_secs(60),
         github: GitHubWatch::default(),
     }
@@ -85,6 +87,7 @@ async fn operator(stop: CancellationToken) {
         github: Some(Arc::new(FakeGitHub::new(clock.clone()))),
         notices: Some(Arc::new(MemoryNotices::new(clock.clone()))),
         doorbell: None,
+        history: None,
         metrics: Metrics::new(clock.clone()),
         clock: clock.clone(),
         entropy,

@@ -124,6 +124,11 @@ async fn sdk(local: &LocalEnvironment) -> SdkConfig {
 }
 
 async fn table(store: &DynamoStore, local: &LocalEnvironment, config: &Config) -> Result<(), LocalModeError> {
+    if let Some(history) = store.history()
+        && history.check_table().await? == TableState::Missing
+    {
+        history.create_table().await?;
+    }
     match store.check_table().await? {
         TableState::Missing => Ok(store.create_table().await?),
         TableState::Present(differences) if differences.is_empty() => Ok(()),

@@ -56,7 +56,20 @@ fn spec_of(pool: Value) -> Result<Value, String> {
     if pool.remove("kind") != Some(Value::from("pool")) {
         return Err("has an item that is no pool; `runyard get pools -o yaml` writes such a list".into());
     }
-    for status in ["counts", "message", "conditions", "image", "override", "uid", "version", "updatedAt"] {
+    for status in [
+        "counts",
+        "message",
+        "conditions",
+        "image",
+        "usage",
+        "runner",
+        "sizedDesired",
+        "demand",
+        "override",
+        "uid",
+        "version",
+        "updatedAt",
+    ] {
         pool.remove(status);
     }
     Ok(Value::Object(pool))

@@ -16,7 +16,7 @@ use crate::model::{ClassName, FieldError, Item, Pool, TableName};
 /// Changes single fields of a pool.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The fields are a spec's, as in `runyard apply`; of launch, replacement and sharing by their path. A list is written with commas; a \
+The fields are a spec's, as in `runyard apply`; of launch, replacement, sharing and sizing by their path. A list is written with commas; a \
 field with nothing after = goes back to its default. What `runyard scale` wrote stays.
 
 Examples:
@@ -94,6 +94,7 @@ const TEXT: &[&str] = &[
     "replacement.timeZone",
     "sharing.by",
     "sharing.halfLife",
+    "sizing.waitP95",
 ];
 
 /// What the paths of tags and variables begin with: their values are text too, and a tag's key may have dots.
@@ -154,6 +155,21 @@ impl Field {
         };
         Ok(())
     }
+}
+
+/// A spec with one field changed, as `runyard set` would: `desired=5`.
+pub(crate) fn with_field(
+    spec: &crate::model::PoolSpec,
+    text: &str,
+    table: &TableName,
+) -> CliResult<crate::model::PoolSpec> {
+    let field = Field::parse(text).map_err(CliFailure::usage)?;
+    let Ok(Value::Object(old)) = serde_json::to_value(spec) else {
+        unreachable!("a spec is an object of JSON values");
+    };
+    let mut new = old.clone();
+    field.put(&mut new).map_err(CliFailure::usage)?;
+    checked(old, new, table)
 }
 
 /// Runs the verb.

@@ -7,7 +7,7 @@ use jiff::tz::TimeZone;
 use serde_json::{Map, Value};
 
 use super::checks::{Field, is_label, is_repository_glob, is_type_glob};
-use super::{fits_queue_name, keep, launch, sharing};
+use super::{fits_queue_name, keep, launch, sharing, sizing};
 use crate::cli::failure::Problems;
 use crate::model::{
     ClassName, Containers, FieldError, Item, LONGEST_RUNTIME_MINUTES, LabelMode, PoolSpec, RegistrationMode,
@@ -29,6 +29,7 @@ pub(super) const NAMES: &[&str] = &[
     "maxRuntimeMinutes",
     "maxUses",
     "maxAgeSeconds",
+    "maxHoldSeconds",
     "paused",
     "labels",
     "labelMode",
@@ -40,7 +41,9 @@ pub(super) const NAMES: &[&str] = &[
     "launch",
     "replacement",
     "sharing",
+    "sizing",
     "jobs",
+    "registeredAhead",
 ];
 
 /// The most machines of a class that can be counted on.
@@ -48,6 +51,8 @@ const MACHINES: u64 = 100_000;
 /// The shortest time an idle machine stays where some are kept, in seconds: less would end them before they are
 /// renewed.
 const SHORTEST_IDLE: u64 = 60;
+/// The longest that a class may let a person hold a machine, in seconds: 7 days.
+const LONGEST_HOLD: u64 = 7 * 24 * 3600;
 /// Ten years, in seconds: longer than any machine lives.
 const LONGEST: u64 = 315_360_000;
 
@@ -118,9 +123,10 @@ fn check(name: &str, field: &Field<'_>, table: &TableName, problems: &mut Proble
         "max" => field.whole(1, MACHINES),
         "usageClass" => field.parsed::<UsageClass>().map(|_| ()),
         "idleSeconds" | "maxAgeSeconds" => field.whole(1, LONGEST),
+        "maxHoldSeconds" => field.whole(0, LONGEST_HOLD),
         "maxRuntimeMinutes" => field.whole(1, LONGEST_RUNTIME_MINUTES),
         "maxUses" => field.whole(1, u64::from(u32::MAX)),
-        "paused" => field.flag(),
+        "paused" | "registeredAhead" => field.flag(),
         "labelMode" => field.parsed::<LabelMode>().map(|_| ()),
         "runnerGroup" => field.text(256).map(|_| ()),
         "registrationMode" => field.parsed::<RegistrationMode>().map(|_| ()),
@@ -148,6 +154,7 @@ fn check(name: &str, field: &Field<'_>, table: &TableName, problems: &mut Proble
         "launch" => return launch::check(field, problems),
         "replacement" => return replacement(field, problems),
         "sharing" => return sharing::check(field, problems),
+        "sizing" => return sizing::check(field, problems),
         "jobs" => return jobs(field, problems),
         _ => Err(field.refuse("is an unknown key", format!("use one of {}", NAMES.join(", ")))),
     };
@@ -249,9 +256,11 @@ fn bounds(path: &str, spec: &PoolSpec, problems: &mut Problems) {
         }
     }
     sharing::bounds(path, spec, problems);
+    sizing::bounds(path, spec, problems);
     let of_class = |error: FieldError| FieldError { field: format!("{path}.{}", error.field), ..error };
     problems.keep(spec.jobs.check(spec.reuse_within, spec.registration_mode).map_err(of_class));
     problems.keep(spec.jobs.check_environment().map_err(of_class));
+    problems.keep(spec.check_ahead().map_err(of_class));
     let keeps = spec.desired.max(spec.min) > 0 || spec.schedules.iter().any(|schedule| schedule.desired > 0);
     if keeps && spec.idle_seconds < SHORTEST_IDLE {
         let message = format!("must be at least {SHORTEST_IDLE} where a pool keeps machines idle");
@@ -290,8 +299,8 @@ mod tests {
             "resourceClass": "linux-x64", "cpu": 4, "mmem": 16384, "desired": 2, "min": 1, "max": 20,
             "schedules": [{"cron": "0 8 * * 1-5", "timeZone": "Europe/Berlin", "desired": 10}],
             "usageClass": "spot", "allowedInstanceTypes": ["m7i.*", "c*"], "idleSeconds": 600,
-            "maxRuntimeMinutes": 60, "maxUses": 20, "maxAgeSeconds": 86400, "paused": false,
-            "labels": ["gpu"], "labelMode": "secret", "runnerGroup": "Default", "registrationMode": "job",
+            "maxRuntimeMinutes": 60, "maxUses": 20, "maxAgeSeconds": 86400,
+            "maxHoldSeconds": 3600, "paused": false, "labels": ["gpu"], "labelMode": "secret", "runnerGroup": "Default", "registrationMode": "job",
             "repositories": ["acme/*"], "reuseWithin": "repository",
             "keep": [{"name": "cargo", "path": "~/.cargo/registry", "scope": "repository",
                       "writeFrom": "protected", "maxGiB": 20, "maxAgeDays": 14}],
@@ -311,6 +320,7 @@ mod tests {
             "allowedInstanceTypes": ["a"], "maxRuntimeMinutes": 1, "maxUses": 1, "labels": ["a"],
             "labelMode": "secret", "runnerGroup": "g", "replacement": {"atOnce": 2}, "jobs": {"root": true},
             "keep": [{"name": "npm", "path": "~/.npm"}], "sharing": {},
+            "sizing": {"waitP95": "20s"}, "maxHoldSeconds": 60, "registeredAhead": true,
         }))
         .unwrap();
         let mut names: Vec<String> = NAMES.iter().map(|name| (*name).to_owned()).collect();
@@ -373,6 +383,8 @@ mod tests {
             ("jobs", json!({"containers": "docker"})),
             ("jobs", json!({"environment": {"A": 1}})),
             ("jobs", json!({"environment": {"A": "1"}, "privileged": true})),
+            ("registeredAhead", json!(true)),
+            ("registeredAhead", json!("yes")),
             ("keep", json!("~/.npm")),
             ("keep", json!(["~/.npm"])),
             ("keep", json!([{"path": "~/.npm"}])),
@@ -381,6 +393,7 @@ mod tests {
             ("keep", json!([{"name": "npm", "path": "~/.npm", "scope": "owner"}])),
             ("keep", json!([{"name": "npm", "path": "~/.npm", "writeFrom": "any"}])),
             ("keep", json!([{"name": "npm", "path": "~/.npm", "maxGiB": 0}])),
+            ("maxHoldSeconds", json!(604_801)),
             ("keep", json!([{"name": "npm", "path": "~/.npm", "maxAgeDays": "30"}])),
             ("keep", json!([{"name": "npm", "path": "~/.npm", "key": "x"}])),
             ("keep", json!([{"name": "a", "path": "~/a"}, {"name": "b", "path": "~/a/b"}])),
@@ -399,6 +412,17 @@ mod tests {
             ("sharing", json!({"halfLife": 24})),
             ("sharing", json!({"reserve": 51})),
             ("sharing", json!({"share": 1})),
+            ("sizing", json!("20s")),
+            ("sizing", json!({})),
+            ("sizing", json!({"waitP95": 20})),
+            ("sizing", json!({"waitP95": "2h"})),
+            ("sizing", json!({"waitP95": "20s", "maxCostPerDay": "40"})),
+            ("sizing", json!({"waitP95": "20s", "maxCostPerDay": 0})),
+            ("sizing", json!({"waitP95": "20s", "min": -1})),
+            ("sizing", json!({"waitP95": "20s", "min": 3, "max": 2})),
+            ("sizing", json!({"waitP95": "20s", "max": 6})),
+            ("sizing", json!({"waitP95": "20s", "min": 6})),
+            ("sizing", json!({"waitP95": "20s", "target": 1})),
             ("colour", json!("red")),
             ("kind", json!("pool")),
         ] {

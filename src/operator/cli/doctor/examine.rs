@@ -311,10 +311,17 @@ fn one_agent(
 
 /// What the operator says of a class that somebody must mend, and what its spec says that is not done as it says.
 fn one_pool(pool: &Pool, findings: &mut Vec<Finding>) {
-    let mut told = pool.status.conditions.iter().filter(|condition| condition.status);
-    if let Some(stuck) = told.find(|condition| condition.condition_type == ConditionType::Stuck) {
-        let fix = "do what it says; the operator goes on trying, and says so until it succeeds";
-        findings.push(warning("Stuck", &pool.key(), stuck.message.clone(), fix, Vec::new()));
+    for (kind, fix) in [
+        (ConditionType::Stuck, "do what it says; the operator goes on trying, and says so until it succeeds"),
+        (
+            ConditionType::RunnerHeldBack,
+            "see the machine's events; the version is tried again after a day, or pin another one",
+        ),
+    ] {
+        let mut told = pool.status.conditions.iter().filter(|condition| condition.status);
+        if let Some(one) = told.find(|condition| condition.condition_type == kind) {
+            findings.push(warning(kind.as_str(), &pool.key(), one.message.clone(), fix, Vec::new()));
+        }
     }
     let idle = pool.spec.idle_seconds;
     if pool.keeps_machines() && idle < LEAST_IDLE_SECONDS {

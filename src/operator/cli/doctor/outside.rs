@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use super::examine::Finding;
 use crate::cli::context::CliContext;
 use crate::cli::expire::ending;
+use crate::cli::history;
 use crate::model::{
     DOORBELL, EventType, Instance, Item, Life, Pool, Reading, Record, Repository, Request, read, runner_name,
 };
@@ -146,6 +147,19 @@ fn warning(reason: &'static str, record: &str, problem: String, fix: &str) -> Fi
 fn no_answer(reason: &'static str, what: &str, why: &str) -> Finding {
     let fix = "check that it is there, and the credential and permissions of whoever runs doctor";
     warning(reason, what, format!("could not be asked: {why}"), fix)
+}
+
+/// Whether what is over is kept. A yard works without, so it is no fault.
+pub(super) async fn history(context: &CliContext) -> Option<Finding> {
+    let name = format!("{}-history", context.table);
+    let why = match history::missing(context).await {
+        Ok(why) => why?,
+        Err(failure) => failure.problems.first().map(ToString::to_string).unwrap_or_default(),
+    };
+    let problem =
+        format!("no history is kept or can be read: {why}; `cost`, `simulate` and `events` know little");
+    let fix = "make it with `runyard init`, and grant the operator its rights (config/iam/operator.json)";
+    Some(Finding { severity: EventType::Normal, ..warning("HistoryMissing", &name, problem, fix) })
 }
 
 /// A class whose launches would be refused as it stands, or of which that cannot be told.

@@ -13,7 +13,9 @@ use crate::cli::failure::CliResult;
 use crate::cli::names;
 use crate::config::{Config, Fetched, ScopeKind};
 use crate::github::RestGitHub;
-use crate::model::{ClassName, EventType, Item, Pool, Reading, Record as _, Repository, Request, read};
+use crate::model::{
+    ClassName, EventType, Item, Pool, PoolSpec, Reading, Record as _, Repository, Request, ReuseWithin, read,
+};
 use crate::ports::github::Scope;
 use crate::preflight::{Check, Outcome};
 
@@ -74,6 +76,7 @@ pub(super) async fn look(
             let known = repository.cloned().into_iter().collect::<Vec<_>>();
             let known = if known.is_empty() { repositories(pool, &requests) } else { known };
             let record = pool.key().to_string();
+            add(&record, registered_ahead(&pool.spec, settings.scope).into_iter().collect());
             if known.is_empty() {
                 let why = "no repository of the class is known yet";
                 let check = Check::unchecked("GitHub", why, "name one with --repository OWNER/REPO");
@@ -134,6 +137,29 @@ fn repositories(pool: &Pool, requests: &[Request]) -> Vec<Repository> {
     let asked = requests.iter().filter(|request| request.intent.resource_class == class);
     let all = named.chain(asked.map(|request| request.id.repository.clone()));
     all.map(|repository| repository.folded()).collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+/// Whether the operator can register runners ahead of claims where the class asks for it.
+fn registered_ahead(spec: &PoolSpec, kind: ScopeKind) -> Option<Check> {
+    const WHAT: &str = "runners registered ahead";
+    match (kind, spec.reuse_within) {
+        _ if !spec.registered_ahead => None,
+        (ScopeKind::Repository, ReuseWithin::Owner) => {
+            let problem = "the operator registers runners at repositories, and the class reuses machines within an owner";
+            Some(Check::wrong(
+                WHAT,
+                problem,
+                "set github.scope to organization, or reuseWithin to repository",
+            ))
+        }
+        (
+            ScopeKind::Repository | ScopeKind::Organization,
+            ReuseWithin::Repository | ReuseWithin::Owner | ReuseWithin::Any | ReuseWithin::Never,
+        ) => Some(match spec.check_ahead() {
+            Ok(()) => Check::good(WHAT, "they can be"),
+            Err(error) => Check::wrong(WHAT, error.message, error.fix),
+        }),
+    }
 }
 
 fn scope(repository: &Repository, kind: ScopeKind) -> Scope {

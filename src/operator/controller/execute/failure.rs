@@ -1,6 +1,7 @@
 //! Why was an action not carried out, and what can a person do about it?
 
 use crate::controller::credential_issuer::CredentialError;
+use crate::decide::Effect;
 use crate::model::RecordId;
 use crate::ports::{ComputeError, GitHubError, StoreError};
 
@@ -28,16 +29,36 @@ impl Failure {
             Self::Lost(_) => "Refused",
             Self::Store(error) => error.label(),
             Self::Compute(_) => "Compute",
+            Self::Credential(CredentialError::GitHub(_)) if self.refuses() => "GitHubRefuses",
             Self::Credential(CredentialError::GitHub(_)) => "GitHub",
             Self::Credential(CredentialError::Group { .. }) => "RunnerGroup",
             Self::Credential(CredentialError::Key) => "PublicKey",
             Self::Credential(CredentialError::Run { .. }) => "Run",
+            Self::Credential(CredentialError::Ahead) => "RegisteredAhead",
+            Self::Credential(CredentialError::Label(_) | CredentialError::Labelled) => "Label",
         }
     }
 
     /// Whether it passes by itself, so that nobody need be told although it comes again and again.
     pub(in crate::controller) const fn passes(&self) -> bool {
-        matches!(self, Self::Credential(CredentialError::GitHub(GitHubError::Busy(_))))
+        matches!(
+            self,
+            Self::Credential(CredentialError::GitHub(GitHubError::Busy(_)) | CredentialError::Labelled)
+        )
+    }
+
+    /// Whether GitHub refuses it until a person mends the credential or its rights.
+    pub(in crate::controller) const fn refuses(&self) -> bool {
+        matches!(
+            self,
+            Self::Credential(CredentialError::GitHub(GitHubError::Denied(_) | GitHubError::NotFound(_)))
+        )
+    }
+
+    /// So many in a row with one [`Self::label`] are no bad luck. A runner that was registered a moment ago is not known
+    /// everywhere at GitHub, a credential is.
+    pub(in crate::controller) const fn persists_after(&self, effect: &Effect) -> u32 {
+        if self.refuses() && matches!(effect, Effect::Credential(..)) { 3 } else { 10 }
     }
 
     /// What a person can do about a failure that repeats.
@@ -58,7 +79,18 @@ impl Failure {
                 | StoreError::Unknown(_),
             ) => "look at the table's metrics and the operator's network",
             Self::Compute(_) => "check the operator's permissions and quotas at EC2",
-            Self::Credential(CredentialError::GitHub(_)) => "check the operator's access to GitHub",
+            Self::Credential(CredentialError::Ahead) => {
+                "set github.scope to organization, or the class's reuseWithin to repository"
+            }
+            Self::Credential(CredentialError::GitHub(GitHubError::Denied(_))) => {
+                "renew the operator's credential at GitHub or give it its rights; `runyard doctor --config FILE` tries it"
+            }
+            Self::Credential(CredentialError::GitHub(GitHubError::NotFound(_))) => {
+                "see that the operator's credential reaches that repository: the App's installation, or the token's rights"
+            }
+            Self::Credential(
+                CredentialError::GitHub(_) | CredentialError::Label(_) | CredentialError::Labelled,
+            ) => "check the operator's access to GitHub",
             Self::Credential(CredentialError::Group { .. }) => "mend the runner group",
             Self::Credential(CredentialError::Run { .. }) => {
                 "ask for machines from a workflow run of that repository"

@@ -14,6 +14,7 @@ fn executor(store: &MemoryStore) -> Executor {
         github: None,
         notices: None,
         doorbell: None,
+        history: None,
         metrics: Metrics::new(clock.clone()),
         clock,
         entropy,
@@ -34,6 +35,7 @@ fn table() -> MemoryStore {
         requested_at: None,
         completed_at: None,
         operator_version: None,
+        history_until: None,
         version: 1,
         updated_at: None,
     };

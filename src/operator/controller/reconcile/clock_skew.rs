@@ -44,6 +44,7 @@ mod tests {
             requested_at: None,
             completed_at: None,
             operator_version: None,
+            history_until: None,
             version: 7,
             updated_at: Some(wall.saturating_add(SignedDuration::from_secs(seconds)).unwrap()),
         };

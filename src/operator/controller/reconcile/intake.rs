@@ -40,7 +40,10 @@ impl Loop {
         let machine = recorded(&seen);
         let class =
             class_seen(&seen).filter(|class| self.yard.class(class).is_none_or(|class| class.pool.is_none()));
+        let known = self.known_until(&seen);
         let dirty = self.yard.observe(seen, &now);
+        dirty.iter().for_each(|unit| self.offer_lines(unit));
+        self.offer_news(known);
         self.dirty.extend(dirty);
         if let Some(pool) = class.and_then(|class| self.yard.pool(&class)) {
             self.tasks.spawn_long(report_refusal(self.ports.compute.clone(), pool.spec.clone()));
@@ -240,6 +243,7 @@ impl Loop {
         {
             self.role.lease = Some(token);
             self.listing.taken = None;
+            self.offer_all();
         }
         let late = std::mem::take(&mut self.listing.late);
         let removing = self.tasks.removing.as_ref().is_some_and(|removing| !removing.is_finished());

@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::controller::{measure, runs};
-use crate::decide::{Change, Planned, effective};
+use crate::controller::{ledger, measure, runs};
+use crate::decide::{Change, Planned, effective, first_end};
+use crate::explain;
 use crate::metrics::{OTHER, Source};
+use crate::model::history::MachineLine;
 use crate::model::{ClassName, ConditionType, Event, EventType, Instance, Life, Phase, Pool, Request, State};
 use crate::yard::{BackoffKind, Class};
 
@@ -39,6 +41,7 @@ impl Loop {
                 Change::Instance(step) => {
                     moved(Some(step.before.state()), &step.after);
                     measure::moved(metrics, &step.before, &step.after);
+                    measure::claimed(metrics, &self.yard, &step.before, &step.after);
                 }
                 Change::Born(instance) => moved(None, instance),
                 Change::Request(step) => self.count_request(&step.before, &step.after),
@@ -77,7 +80,8 @@ impl Loop {
         if self.role.lease.is_none() {
             return;
         }
-        measure::time(&self.yard, &self.ports.metrics, spent);
+        measure::time(&self.yard, &self.measures.prices, &self.ports.metrics, spent);
+        self.close_hours();
         if self.measures.queues_measured.is_none_or(|at| now >= at + measure::DEPTHS) {
             self.measures.queues_measured = Some(now);
             let classes =
@@ -86,6 +90,37 @@ impl Loop {
             let depths = measure::depths(queue, metrics, classes.collect());
             self.tasks.spawn_long(depths);
         }
+    }
+
+    /// Closes the hours of the ledger that are over and not closed yet, by the history and what is not in it yet.
+    fn close_hours(&mut self) {
+        let now = self.ports.clock.now();
+        let Some(table) = self.ports.history.clone().filter(|_| self.backlog.is_there()) else {
+            return;
+        };
+        // Whoever leads anew looks back a day, for the hours in which nobody led.
+        let back = if self.measures.closed.is_some() { ledger::HOURS } else { ledger::DAY };
+        let hours: Vec<Timestamp> = ledger::hours(now, back).collect();
+        if self.measures.closed == hours.last().copied() {
+            return;
+        }
+        self.measures.closed = hours.last().copied();
+        let machines = self.yard.instances().map(|tracked| &tracked.instance);
+        let known: Vec<MachineLine> = machines
+            .flat_map(|instance| {
+                MachineLine::over(instance).into_iter().chain(MachineLine::so_far(instance, now))
+            })
+            .collect();
+        let prices = self.measures.prices.clone();
+        self.tasks.spawn_long(async move {
+            match ledger::close_all(&*table.store, &hours, now, known, &prices, table.keep).await {
+                Ok(0) => {}
+                Ok(lines) => tracing::info!(lines, "hours of the ledger are closed"),
+                Err(error) => {
+                    tracing::warn!(%error, "hours of the ledger are not closed; the next hour tries again")
+                }
+            }
+        });
     }
 
     /// Records an event for each circuit breaker that opened or closed.
@@ -106,6 +141,7 @@ impl Loop {
         if self.role.lease.is_none() {
             return;
         }
+        let mut events = Vec::new();
         for (class, backoff) in before.symmetric_difference(&self.reported.open) {
             let opened = self.reported.open.contains(&(class.clone(), *backoff));
             let (id, at) = (self.ports.entropy.hex(), self.ports.clock.now());
@@ -122,15 +158,17 @@ impl Loop {
             event.event_type = if opened { EventType::Warning } else { EventType::Normal };
             (event.reason, event.message) = (reason.into(), message.into());
             tracing::info!(%class, %reason, %message, "breaker");
-            self.events.send(&event);
+            events.push(event);
         }
+        events.iter().for_each(|event| self.leave(event));
     }
 
     /// Updates the gauges.
     pub(super) fn gauge(&self) {
         let metrics = &self.ports.metrics;
-        let end = self.yard.runner.as_ref().map(|support| support.end).unwrap_or_default();
-        metrics.runner_deadline(end, self.ports.clock.now());
+        metrics.runner_deadline(first_end(&self.yard, &self.policy), self.ports.clock.now());
+        let pools = self.yard.classes().filter_map(|(_, class)| class.pool.as_ref());
+        metrics.runner_held_back(pools.filter(|pool| pool.status.runner.held_back.is_some()).count());
         let mut counts = self.count_requests();
         let ending = self.ends();
         for (name, class) in self.yard.classes() {
@@ -162,6 +200,7 @@ impl Loop {
         let now = self.ports.clock.now();
         let desired = class.pool.as_ref().map_or(0, |pool| effective(pool, now).desired);
         metrics.pool_desired(name, desired as usize);
+        metrics.shares(name, explain::shares(&self.yard, self.now(), name));
     }
 
     /// Counts the requests and passes the live ones to the run watcher.

@@ -1,14 +1,15 @@
 //! What every class depends on: whether this operator leads, and how long GitHub supports the runner version.
 
-use crate::ports::github::RunnerSupport;
+use crate::ports::github::RunnerNews;
 use crate::yard::Unit;
 
 use super::Loop;
 
 impl Loop {
-    /// Takes in when GitHub's support of the runner version ends, on which the launches of every class depend.
-    pub(super) fn runner_support(&mut self, support: Option<RunnerSupport>) {
-        self.yard.runner = support;
+    /// Takes in what GitHub says of runner packages, on which the claims and launches of every class depend.
+    pub(super) fn runner_news(&mut self, news: RunnerNews) {
+        let RunnerNews { pinned, latest, ends } = news;
+        (self.yard.runner, self.yard.latest, self.yard.ends) = (pinned, latest, ends);
         self.dirty.extend(self.yard.classes().map(|(name, _)| Unit::Class(name.clone())));
     }
 

@@ -10,10 +10,11 @@ use tokio_util::sync::CancellationToken;
 use crate::controller::credential_issuer::CredentialIssuer;
 use crate::controller::events::Events;
 use crate::controller::follow::{Follower, Seen};
+use crate::controller::history::{self, Backlog};
 use crate::controller::{
     Ports, Settings, doorbell, lease, notices, reruns, runner_gc, runs, sweep, version_clock,
 };
-use crate::ports::github::RunnerSupport;
+use crate::ports::github::RunnerNews;
 use crate::ports::{Delivery, Machine};
 use crate::status::Snapshot;
 
@@ -33,8 +34,8 @@ pub(super) struct Inputs {
     pub(super) sweeps: mpsc::Receiver<runner_gc::Ask>,
     /// Who looks for runs that were run again, and asks which are ours.
     pub(super) reruns: mpsc::Receiver<reruns::Ask>,
-    /// When GitHub's support of the runner version ends.
-    pub(super) runner: watch::Receiver<Option<RunnerSupport>>,
+    /// What GitHub says of runner packages.
+    pub(super) runner: watch::Receiver<RunnerNews>,
     /// Requests for a snapshot of the yard; none where another loop answers them.
     pub(super) snapshot_requests: Option<mpsc::Receiver<oneshot::Sender<Snapshot>>>,
 }
@@ -63,6 +64,7 @@ pub(super) struct BackgroundTasks {
     /// The requests whose runs are watched at GitHub.
     pub(super) live: watch::Sender<runs::Live>,
     pub(super) events: Events,
+    pub(super) backlog: Backlog,
     pub(super) issuer: Option<Arc<CredentialIssuer>>,
 }
 
@@ -75,7 +77,8 @@ impl BackgroundTasks {
         shutdown: &CancellationToken,
     ) -> Self {
         let mut tasks = Tasks::new(shutdown.clone());
-        let lease = spawn_lease(ports, settings, &mut tasks, shutdown).await;
+        let backlog = Backlog::new(ports.history.as_ref());
+        let lease = spawn_lease(ports, settings, &backlog, &mut tasks, shutdown).await;
         let (seen_sender, seen) = mpsc::channel(256);
         let (resync_trigger, resync_triggered) = mpsc::channel(1);
         let follower = Follower {
@@ -105,36 +108,54 @@ impl BackgroundTasks {
         if let Some(bell) = ports.doorbell.clone() {
             tasks.spawn_lasting(doorbell::run(bell, lease.clone(), shutdown.child_token()));
         }
-        let (events, writing) = Events::start(ports.store.clone(), ports.metrics.clone());
-        tasks.spawn_lasting(writing);
+        let events = spawn_history(ports, &backlog, &mut tasks, shutdown);
         let (live, live_runs) = watch::channel(runs::Live::new());
         spawn_run_watcher(ports, settings, &events, &lease, live_runs, &mut tasks, shutdown);
         let reruns = spawn_reruns(ports, settings, &events, &lease, &mut tasks, shutdown);
         let (ask, sweeps) = mpsc::channel(1);
-        let (support, runner) = watch::channel(None);
+        let (news, runner) = watch::channel(RunnerNews::default());
         let issuer = spawn_runner_gc(ports, settings, &lease, ask.clone(), &mut tasks, shutdown);
         if let (Some(issuer), Some(version)) = (issuer.clone(), settings.runner_version.clone()) {
             let clock = ports.clock.clone();
-            let of =
-                version_clock::VersionClock { issuer, version, clock, lease: lease.clone(), ask, support };
+            let (lease, following) = (lease.clone(), settings.following.clone());
+            let of = version_clock::VersionClock { issuer, version, following, clock, lease, ask, news };
             tasks.spawn_lasting(of.run(shutdown.child_token()));
         }
         let inputs =
             Inputs { seen, machines, notices: notices_received, sweeps, reruns, runner, snapshot_requests };
         let triggers = Triggers { resync: resync_trigger, sweep: sweep_trigger };
-        Self { tasks, follower, inputs, lease, triggers, live, events, issuer }
+        Self { tasks, follower, inputs, lease, triggers, live, events, backlog, issuer }
     }
+}
+
+/// Who writes events, and who writes what is over.
+fn spawn_history(
+    ports: &Ports,
+    backlog: &Backlog,
+    tasks: &mut Tasks,
+    shutdown: &CancellationToken,
+) -> Events {
+    if let Some(table) = ports.history.clone() {
+        let (clock, metrics) = (ports.clock.clone(), ports.metrics.clone());
+        tasks.spawn_lasting(history::run(table, backlog.clone(), clock, metrics, shutdown.child_token()));
+    }
+    let history = ports.history.clone().map(|table| (table, backlog.clone()));
+    let (events, writing) = Events::start(ports.store.clone(), history, ports.metrics.clone());
+    tasks.spawn_lasting(writing);
+    events
 }
 
 async fn spawn_lease(
     ports: &Ports,
     settings: &Settings,
+    backlog: &Backlog,
     tasks: &mut Tasks,
     shutdown: &CancellationToken,
 ) -> watch::Receiver<Option<u64>> {
     let (lease_sender, lease) = watch::channel(None);
     let (store, clock) = (ports.store.clone(), ports.clock.clone());
-    let mut candidate = lease::Candidate::new(store, clock, settings.identity.clone(), settings.timing.lease);
+    let (identity, term) = (settings.identity.clone(), settings.timing.lease);
+    let mut candidate = lease::Candidate::new(store, clock, identity, term, backlog.clone());
     if let Ok(token) = candidate.attempt().await {
         lease_sender.send_replace(token);
     }

@@ -1,12 +1,14 @@
 //! What the loop keeps beside the yard, in groups.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::sync::{mpsc, watch};
 
 use crate::controller::runs;
+use crate::ledger::Prices;
 use crate::model::{ClassName, RecordId, TableName, Timing};
 use crate::ports::{Delivery, StoreError};
 use crate::status::History;
@@ -74,6 +76,10 @@ pub(super) struct Measures {
     /// When the activity of machines was last counted, and when the sizes of the queues were last read.
     pub(super) measured: Duration,
     pub(super) queues_measured: Option<Duration>,
+    /// What machines cost.
+    pub(super) prices: Arc<Prices>,
+    /// The last hour of the ledger that this operator closed, or tried to.
+    pub(super) closed: Option<Timestamp>,
     /// The requests whose runs are watched at GitHub.
     pub(super) live: watch::Sender<runs::Live>,
 }
@@ -112,10 +118,19 @@ impl Measures {
     /// Nothing was measured yet.
     pub(super) fn new(
         table: TableName,
+        prices: Arc<Prices>,
         wall: Timestamp,
         mono: Duration,
         live: watch::Sender<runs::Live>,
     ) -> Self {
-        Self { history: History::new(wall), table, measured: mono, queues_measured: None, live }
+        Self {
+            history: History::new(wall),
+            table,
+            measured: mono,
+            queues_measured: None,
+            prices,
+            closed: None,
+            live,
+        }
     }
 }

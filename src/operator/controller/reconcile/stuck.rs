@@ -1,6 +1,7 @@
-//! Which actions can never succeed? One that fails ten times in a row for the same reason is said in the status of its
-//! class, with the records it is about and what a person can do, until it succeeds or is not planned any more. What a
-//! class does for many is counted for each request and each machine, so that nothing that succeeds between hides it.
+//! Which actions can never succeed? One that fails ten times in a row for the same reason (three times where GitHub
+//! refuses) is said in the status of its class, with the records it is about and what a person can do, until it succeeds
+//! or is not planned any more. What a class does for many is counted for each request and each machine, so that nothing
+//! that succeeds between hides it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,8 +14,6 @@ use crate::yard::Unit;
 use super::Loop;
 use super::backoffs::subjects;
 
-/// So many failures in a row are no bad luck.
-const TIMES: u32 = 10;
 /// How long a failure counts as the one before, where others are tried between.
 const FORGOTTEN: Duration = Duration::from_secs(600);
 
@@ -45,7 +44,7 @@ impl Loop {
             let failed = failing.entry((action.kind, subject)).or_insert(Failed { reason, times: 0, at });
             let times = if failed.reason == reason { failed.times.saturating_add(1) } else { 1 };
             *failed = Failed { reason, times, at };
-            if times < TIMES {
+            if times < failure.persists_after(&action.effect) {
                 self.unstick(&of);
             } else {
                 self.stick(of, times, action, failure);
@@ -55,9 +54,10 @@ impl Loop {
 
     fn stick(&mut self, of: Of, times: u32, action: &Planned, failure: &Failure) {
         let Some(class) = self.class_of_unit(&of.0) else { return };
+        let most = failure.persists_after(&action.effect);
         let reported =
-            format!("{}: {failure}, {TIMES} times or more in a row; {}", action.describe(), failure.fix());
-        if times == TIMES {
+            format!("{}: {failure}, {most} times or more in a row; {}", action.describe(), failure.fix());
+        if times == most {
             tracing::error!(%class, what = %action.describe(), error = %failure, fix = failure.fix(), "stuck");
         }
         if self.yard.stuck.insert(of, (class.clone(), reported.clone())) != Some((class.clone(), reported)) {

@@ -158,3 +158,20 @@ fn a_doorbell_that_is_missing_is_told_and_one_that_cannot_be_had_is_not() {
     let told = bell("yard-doorbell", Err(QueueError::Denied("no right".into()))).expect("it is not known");
     assert_eq!(told.reason, "QueueUnasked");
 }
+
+#[tokio::test]
+async fn a_yard_without_a_history_table_is_told_and_nobody_need_come() {
+    use crate::cli::screen::{Format, Screen};
+    use crate::ports::StoreError;
+    use runyard_fakes::{Fault, MemoryStore};
+    let mut context = CliContext::on(MemoryStore::new(), Screen::nowhere(Format::Text));
+    assert!(history(&context).await.is_none(), "a name that leaves no room for one");
+    let store = MemoryStore::new();
+    context.history = Some(std::sync::Arc::new(store.clone()));
+    assert!(history(&context).await.is_none(), "it is there");
+    store.next_read(Fault::Fail(StoreError::NoTable("runyard-history".into())));
+    let finding = history(&context).await.expect("it is told");
+    assert_eq!((finding.severity, finding.reason), (EventType::Normal, "HistoryMissing"));
+    assert_eq!(finding.record, "runyard-history");
+    assert!(finding.fix.contains("runyard init"), "{}", finding.fix);
+}
