@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use runyard::local::process::{self, MARKER, Process};
@@ -11,7 +12,7 @@ use runyard::model::InstanceId;
 use runyard::store::DynamoStore;
 
 use crate::e2e::history;
-use crate::e2e::program::{Ended, Environment, Running, environment, verb};
+use crate::e2e::program::{Ended, Environment, Running, environment, runyard, verb};
 use crate::e2e::standin::GitHub;
 
 /// A data directory with the process that serves it.
@@ -76,13 +77,19 @@ impl Home {
 
     /// What it takes to talk to its table, whoever plays GitHub.
     pub(crate) fn table(&self) -> (Environment, DynamoStore) {
-        let text = fs::read_to_string(self.dir().join("env")).expect("`up` writes the file `env`");
-        let exported = text.lines().filter_map(|line| line.strip_prefix("export ")?.split_once('='));
-        let mut client = environment([]);
-        client.extend(exported.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        let client = self.exported().expect("`up` writes the file `env`");
         let endpoint = client["AWS_ENDPOINT_URL"].clone();
         let store = history::store_as(&client["AWS_ACCESS_KEY_ID"], &endpoint);
         (client, store)
+    }
+
+    /// The environment of its file `env`, once there is one.
+    fn exported(&self) -> Option<Environment> {
+        let text = fs::read_to_string(self.dir().join("env")).ok()?;
+        let exported = text.lines().filter_map(|line| line.strip_prefix("export ")?.split_once('='));
+        let mut client = environment([]);
+        client.extend(exported.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        Some(client)
     }
 
     /// Every machine that the directory ever had.
@@ -109,11 +116,22 @@ impl Home {
         others.filter_map(|pid| leftover(pid, &machines, &self.dir())).collect()
     }
 
-    /// The ends of the logs, for whoever reads a failure.
-    pub(crate) fn last_words(&self) -> String {
+    /// What it printed last, and what its table says, for whoever reads a failure.
+    fn last_words(&self) -> String {
         let text = self.up.as_ref().map(Running::said).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
-        lines[lines.len().saturating_sub(40)..].join("\n")
+        let mut words = vec![lines[lines.len().saturating_sub(40)..].join("\n")];
+        let client = self.exported();
+        for verb in [&["get", "all", "--all"][..], &["events"]] {
+            let Some(client) = &client else { continue };
+            let mut asked = Command::new("timeout");
+            asked.arg("20").arg(runyard()).args(verb).env_clear().envs(client).stdin(Stdio::null());
+            let Ok(answer) = asked.output() else { continue };
+            let [said, refused] =
+                [answer.stdout, answer.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+            words.push(format!("`runyard {}`:\n{said}{refused}", verb.join(" ")));
+        }
+        words.join("\n")
     }
 }
 
@@ -150,8 +168,11 @@ impl Client {
 }
 
 impl Drop for Home {
-    /// A test that fails leaves nothing running either.
+    /// A test that fails says what its yard said last, and leaves nothing running either.
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the last words of a yard:\n{}", self.last_words());
+        }
         drop(self.up.take());
         let end = std::time::Duration::from_secs(10);
         for machine in self.machines() {

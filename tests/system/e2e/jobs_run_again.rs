@@ -57,7 +57,7 @@ async fn failed_jobs_that_are_run_again_get_a_machine_and_give_it_back() {
         .await;
     client.runs(&provision, 0).await;
     let first = ended(&client, 1).await;
-    assert!(first.contains(&json!("failure")), "{first:?}\n{}", home.last_words());
+    assert!(first.contains(&json!("failure")), "{first:?}");
     until("the run's end at GitHub", LIMIT, async || client.github.run_ended(RUN).await).await;
     client.runs(&[&["release", "--wait"], &asked[..]].concat(), 0).await;
 
@@ -75,5 +75,5 @@ async fn failed_jobs_that_are_run_again_get_a_machine_and_give_it_back() {
     let [derived] = of_second.as_slice() else { panic!("one request: {of_second:?}") };
     assert_eq!((&derived["derivedFrom"], &derived["count"]), (&json!(1), &json!(1)));
     home.serving().signal(Signal::SIGTERM);
-    assert!(home.serving().ends(Duration::from_secs(30)).await.success(), "{}", home.last_words());
+    assert!(home.serving().ends(Duration::from_secs(30)).await.success());
 }

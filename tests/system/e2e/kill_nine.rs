@@ -103,7 +103,7 @@ async fn whoever_is_killed_at_whatever_moment_every_request_ends_and_nothing_is_
     judged(&client, &results, &tally).await;
     home.serving().signal(Signal::SIGTERM);
     let status = home.serving().ends(Duration::from_secs(30)).await;
-    assert!(status.success(), "{status}\n{}", home.last_words());
+    assert!(status.success(), "{status}");
     assert_eq!(home.processes(), Vec::<String>::new());
 }
 

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::e2e::history;
-use crate::e2e::home::{Client, Home};
+use crate::e2e::home::Client;
 use crate::e2e::own_github::{LIMIT, apply, begins, github, home, machines, provision, works};
 use crate::e2e::waiting::{turn, until};
 
@@ -27,8 +27,8 @@ fn behaviour() -> Behaviour {
 }
 
 /// Waits until the only machine is in the pool and its runner is at rest, or has none.
-async fn rests(client: &Client, home: &Home, ahead: bool) -> Option<Ahead> {
-    let what = format!("a machine in the pool, registered ahead: {ahead}\n{}", home.last_words());
+async fn rests(client: &Client, ahead: bool) -> Option<Ahead> {
+    let what = format!("a machine in the pool, registered ahead: {ahead}");
     until(&what, LIMIT, async || {
         let pooled: Vec<_> =
             machines(client).await.into_iter().filter(|one| one.pooled_at().is_some()).collect();
@@ -68,7 +68,7 @@ async fn a_runner_registered_ahead_serves_a_run_and_is_gone_before_the_next() {
     timed(&client, 1).await;
     works(&client, 1).await;
 
-    let first = rests(&client, &home, true).await.expect("it is known");
+    let first = rests(&client, true).await.expect("it is known");
     let listed = github.runners().expect("the stand-in answers");
     let [resting] = &listed[..] else { panic!("one runner: {listed:?}") };
     assert_eq!(resting.name, Ahead::name_of(&first.id));
@@ -86,13 +86,13 @@ async fn a_runner_registered_ahead_serves_a_run_and_is_gone_before_the_next() {
     let names: Vec<_> = served.iter().flat_map(|one| &one.labels).map(|label| label.name.as_str()).collect();
     assert_eq!((served.len(), &names[..]), (1, &["2"][..]));
     works(&client, 2).await;
-    let second = rests(&client, &home, true).await.expect("it is known");
+    let second = rests(&client, true).await.expect("it is known");
     assert_ne!(second.id, first.id);
     let listed = github.runners().expect("the stand-in answers");
     assert_eq!(listed.iter().map(|one| one.name.clone()).collect::<Vec<_>>(), [Ahead::name_of(&second.id)]);
 
     apply(&client, &home, &pool(false)).await;
-    rests(&client, &home, false).await;
+    rests(&client, false).await;
     until("no runner at GitHub", LIMIT, async || github.runners().ok()?.is_empty().then_some(())).await;
     let usual = timed(&client, 3).await;
     works(&client, 3).await;

@@ -43,7 +43,7 @@ async fn ten_runs_on_one_machine(mode: &str, jobs: u64) {
     for run in 1..=CYCLES {
         serve(&client, run, jobs).await;
         let left = client.github.runners(REPOSITORY).await.expect("the stand-in answers");
-        assert_eq!(left, Vec::<String>::new(), "after run {run} in mode {mode}\n{}", home.last_words());
+        assert_eq!(left, Vec::<String>::new(), "after run {run} in mode {mode}");
     }
     let listed = client.runs(&["get", "instances", "-o", "json"], 0).await.json();
     let machines = listed["items"].as_array().expect("a list");

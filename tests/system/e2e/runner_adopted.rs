@@ -69,7 +69,7 @@ async fn a_newer_runner_is_tried_and_adopted_by_the_machine_that_is_there() {
     until("the trial", LIMIT, tries).await;
     let newer = (Some(NEWER.to_owned()), Some(NEWER.to_owned()));
     for run in 2..2 + RunnerTrial::CLAIMS as u64 {
-        assert_eq!(served(&client, &github, run).await, newer, "run {run} tries it\n{}", home.last_words());
+        assert_eq!(served(&client, &github, run).await, newer, "run {run} tries it");
     }
     let adopts = async || {
         adoption(&client).await.adopted.is_some_and(|package| package.version == NEWER).then_some(())

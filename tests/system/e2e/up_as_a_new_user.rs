@@ -108,6 +108,6 @@ async fn stopped(home: &mut Home) {
     assert!(home.machines().len() >= 3, "two for the run and one warm: {:?}", home.machines());
     home.serving().signal(Signal::SIGTERM);
     let status = home.serving().ends(Duration::from_secs(30)).await;
-    assert!(status.success(), "{status}\n{}", home.last_words());
+    assert!(status.success(), "{status}");
     assert_eq!(home.processes(), Vec::<String>::new());
 }
