@@ -1,30 +1,15 @@
 //! The programs under test, and the processes they leave.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
-use std::sync::OnceLock;
+
+use crate::e2e::program;
 
 /// The `runyard` program, in an environment without anything of ours or of AWS.
 pub(crate) fn runyard() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_runyard"));
-    command.env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin").env("RUNYARD_AGENT", agent());
+    let mut command = Command::new(program::runyard());
+    command.env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin").env("RUNYARD_AGENT", program::agent());
     command
-}
-
-/// The agent, which this package's tests do not build by themselves.
-fn agent() -> &'static Path {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let beside = Path::new(env!("CARGO_BIN_EXE_runyard")).with_file_name("runyard-agent");
-        let profile = beside.parent().expect("a program is in a directory");
-        let target = profile.parent().expect("a profile is in the target directory");
-        let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--locked", "--package", "runyard-agent", "--target-dir"]).arg(target);
-        build.args(profile.ends_with("release").then_some("--release"));
-        let built = build.current_dir(env!("CARGO_MANIFEST_DIR")).output().expect("cargo can be run");
-        assert!(built.status.success(), "the agent is not built: {}", text(&built.stderr));
-        beside
-    })
 }
 
 pub(crate) fn text(bytes: &[u8]) -> String {
