@@ -148,7 +148,7 @@ async fn a_list_reads_as_much_after_ninety_days_of_history_as_after_one() {
 /// The figures of docs/performance.md. What a history has in its own table is not written here: the test above shows
 /// that no list reads it.
 #[tokio::test]
-#[ignore = "takes minutes: on demand, see docs/performance.md"]
+#[ignore = "tells its first line after a minute and takes hours: on demand, see docs/performance.md"]
 async fn the_list_after_thirty_days_is_measured() {
     for (claims, with_history) in [(1_000, true), (10_000, true), (1_000, false), (10_000, false)] {
         let yard = Yard::new().await;
