@@ -173,7 +173,6 @@ async fn whatever_the_wire_says_is_something_somebody_acts_on() {
         let told = format!("{status} {body}");
         let (_engine, _direct, store, calls) =
             behind(move |_, _, _| Plan::Instead(status, body.clone())).await;
-        let started = Instant::now();
         let errors: [Option<StoreError>; 5] = [
             store.get(&key()).await.err(),
             store.list(None).await.err(),
@@ -184,16 +183,17 @@ async fn whatever_the_wire_says_is_something_somebody_acts_on() {
         let labels: Vec<_> = errors.iter().map(|e| e.as_ref().map_or("success", StoreError::label)).collect();
         assert_eq!(labels, [wanted; 5], "{told}: {errors:?}");
         assert!(calls.load(Ordering::SeqCst) <= 5 * 6, "{told}: at most six attempts a call");
-        assert!(started.elapsed() < Duration::from_secs(60), "{told}: {:?}", started.elapsed());
     }
 }
 
 #[tokio::test]
 async fn silence_ends_after_ten_seconds() {
     let (_engine, _direct, store, _) = behind(|_, _, _| Plan::Silence).await;
+    tokio::time::pause();
     let started = Instant::now();
     assert_eq!(store.get(&key()).await.unwrap_err().label(), "unknown");
-    assert!(started.elapsed() < Duration::from_secs(12), "{:?}", started.elapsed());
+    let waited = started.elapsed();
+    assert!((10.0..10.1).contains(&waited.as_secs_f64()), "{waited:?}");
 }
 
 #[tokio::test]
