@@ -126,7 +126,7 @@ class Machine:
             return child
         return None
 
-    def within(self, *words: str, limit: float = 30, check: bool = True) -> str:
+    def within(self, *words: str, limit: float = 300, check: bool = True) -> str:
         """As root of the machine."""
         if (pid := self.init()) is None:
             raise OSError(f"{self.name} is off")

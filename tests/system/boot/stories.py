@@ -24,7 +24,7 @@ from machines import CLASS, Image, Machine, Machines
 # What is in the way of reading.
 NOISE = re.compile(r"url_helper|DEBUG|ci-info|POST / HTTP|  OK  ")
 # Prints the status of an answer of the metadata service, or what the failure is called.
-CURL = "curl --silent --max-time 3 --output /dev/null --write-out '%{http_code} ' "
+CURL = "curl --silent --max-time 30 --output /dev/null --write-out '%{http_code} ' "
 SERVICE = ("http://169.254.169.254", "http://[fd00:ec2::254]")
 
 
@@ -58,14 +58,14 @@ class Stories:
         began = time.monotonic()
         self.world.serve()
         stories = {}
-        # First what takes longest.
-        self.dusk = Yard(self.world, "dusk", {
-            "deadline": (Image(self.base()), {}),
-            "silent": (Image(self.base(), self.impatient), {}),
-            "gone": (Image(self.base()), {}),
-            "no-way": (Image(self.base(), self.no_way), {}),
-        }, {"TIMING__CREATED": "60s"})
-        self.yards.append(self.dusk)
+        # First what takes longest. Each has an operator of its own, which goes as soon as its machine is there.
+        self.dusk = {kind: Yard(self.world, kind, {kind: (Image(self.base(), change), {})}, settings) for kind, change, settings in (
+            ("deadline", lambda upper: None, {}),
+            ("silent", self.impatient, {}),
+            ("gone", lambda upper: None, {}),
+            ("no-way", self.no_way, {"TIMING__CREATED": "60s"}),
+        )}
+        self.yards.extend(self.dusk.values())
         kinds = {
             "plain": (Image(self.base()), {"launch": {"preRunnerScript": PRE_RUNNER}}),
             "spot": (Image(self.base()), {"usageClass": "spot"}),
@@ -185,7 +185,7 @@ class Stories:
         return re.findall(r"^(\d{3}) ", self.yard.job(run, *(f"{ask}; echo" for ask in asks)), re.MULTILINE)
 
     def token(self, machine: Machine, address: str) -> str:
-        return machine.within("curl", "--silent", "--fail", "--max-time", "3", "-X", "PUT", "-H",
+        return machine.within("curl", "--silent", "--fail", "--max-time", "30", "-X", "PUT", "-H",
                               "X-aws-ec2-metadata-token-ttl-seconds: 60", f"{address}/latest/api/token")
 
     # What ends machines when the operator is gone.
@@ -196,40 +196,61 @@ class Stories:
         lab.write(upper, {"etc/systemd/system/runyard-fuse.timer.d/lab.conf": "[Timer]\nOnBootSec=10s\nOnUnitActiveSec=5s\nAccuracySec=1s\n"})
 
     def without_an_operator(self) -> None:
-        yard, kinds = self.dusk, ("deadline", "silent", "gone")
-        yard.ask("no-way")
-        no_way = yard.launched("no-way")
         with concurrent.futures.ThreadPoolExecutor() as pool:
-            held = list(pool.map(lambda kind: yard.provision(kind, "--max-runtime", "1m"), kinds))
-        deadline, silent, gone = (machine for _, machine in held)
-        yard.operator.terminate()
-        yard.operator.wait(30)
+            for ended in [pool.submit(story, self.dusk[kind], kind) for kind, story in (
+                    ("deadline", self.its_deadline_passes), ("silent", self.its_agent_is_gone),
+                    ("gone", self.its_program_is_gone), ("no-way", self.its_table_is_out_of_reach))]:
+                ended.result()
+        with self.check("the operators that come back see that they have ended"):
+            for yard in self.dusk.values():
+                yard.operator = yard.operate()
+            for yard in self.dusk.values():
+                for machine in yard.machines.all.values():
+                    wait("its record", lambda yard=yard, machine=machine: "terminated" in json.dumps(yard.record(machine)))
+
+    def its_deadline_passes(self, yard: Yard, kind: str) -> None:
+        machine = self.alone(yard, kind)
+        self.switches_itself_off(machine, "a machine switches itself off at its deadline, with no operator",
+                                 "its threshold and the grace have passed")
+
+    def its_agent_is_gone(self, yard: Yard, kind: str) -> None:
+        machine = self.alone(yard, kind)
         # The agent cannot come back: its unit fails before it is there.
-        lab.write(Path(f"/proc/{silent.init()}/root"), {
+        lab.write(Path(f"/proc/{machine.init()}/root"), {
             "run/systemd/system/runyard-agent.service.d/broken.conf": "[Service]\nExecStartPre=/bin/false\n"})
-        silent.within("systemctl", "daemon-reload")
-        silent.within("systemctl", "kill", "--signal=KILL", "--kill-who=main", "runyard-agent")
-        gone.within("rm", "/usr/local/bin/runyard-agent")
-        gone.within("systemctl", "kill", "--signal=KILL", "--kill-who=main", "runyard-agent")
-        with concurrent.futures.ThreadPoolExecutor() as pool:
-            list(pool.map(lambda ending: ending(), (
-                lambda: self.switches_itself_off(deadline, "a machine switches itself off at its deadline, with no operator",
-                                                 "its threshold and the grace have passed"),
-                lambda: self.switches_itself_off(silent, "the watchdog ends a machine whose agent is gone for good",
-                                                 "the agent's deadline has passed and it did not act"),
-                lambda: self.switches_itself_off(gone, "the watchdog ends a machine whose agent's program is removed",
-                                                 "the watchdog cannot run"),
-                lambda: self.switches_itself_off(no_way, "a machine that cannot reach its table says so and ends at its boot deadline",
-                                                 "no record within the boot deadline"))))
-            says(no_way, "cannot read this machine's record")
-        yard.operator = yard.operate()
-        with self.check("the operator that comes back sees that they have ended"):
-            for machine in (deadline, silent, gone, no_way):
-                wait("its record", lambda machine=machine: "terminated" in json.dumps(yard.record(machine)))
+        machine.within("systemctl", "daemon-reload")
+        machine.within("systemctl", "kill", "--signal=KILL", "--kill-who=main", "runyard-agent")
+        self.switches_itself_off(machine, "the watchdog ends a machine whose agent is gone for good",
+                                 "the agent's deadline has passed and it did not act")
+
+    def its_program_is_gone(self, yard: Yard, kind: str) -> None:
+        machine = self.alone(yard, kind)
+        machine.within("rm", "/usr/local/bin/runyard-agent")
+        machine.within("systemctl", "kill", "--signal=KILL", "--kill-who=main", "runyard-agent")
+        self.switches_itself_off(machine, "the watchdog ends a machine whose agent's program is removed", "the watchdog cannot run")
+
+    def its_table_is_out_of_reach(self, yard: Yard, kind: str) -> None:
+        yard.ask(kind)
+        machine = yard.launched(kind)
+        self.ends(yard)
+        self.switches_itself_off(machine, "a machine that cannot reach its table says so and ends at its boot deadline",
+                                 "no record within the boot deadline")
+        says(machine, "cannot read this machine's record")
+
+    def alone(self, yard: Yard, kind: str) -> Machine:
+        """A machine that a run holds, and whose operator is gone."""
+        _, machine = yard.provision(kind, "--max-runtime", "2m")
+        self.ends(yard)
+        return machine
+
+    @staticmethod
+    def ends(yard: Yard) -> None:
+        yard.operator.terminate()
+        yard.operator.wait(lab.DEADLINE)
 
     def switches_itself_off(self, machine: Machine, what: str, why: str) -> None:
         with self.check(what):
-            wait(f"the end of {machine.kind}", lambda: not machine.is_on(), 240)
+            wait(f"the end of {machine.kind}", machine.began_and_is_off)
             must(machine.asked_to_end is None, "EC2 ended it")
             says(machine, f"powers off: {why}")
 
