@@ -131,7 +131,7 @@ impl FakeRecords {
                 let _ = tokio::time::timeout(Duration::from_millis(20), self.written.notified()).await;
             }
         };
-        let waited = tokio::time::timeout(Duration::from_secs(60), shown).await;
+        let waited = tokio::time::timeout(Duration::from_secs(600), shown).await;
         assert!(waited.is_ok(), "never said {signal} for {claim:?}: {:?}", self.shown());
     }
 

@@ -100,7 +100,7 @@ async fn left(group: Option<JobGroup>, seconds: u32) -> Vec<i32> {
     let started =
         host.execute(Task::Start { claim: claim.clone(), holder: Holder::default(), single_use: None }).await;
     let TaskOutcome::Started(runner) = started else { panic!("run.sh was not started: {started:?}") };
-    let until = tokio::time::Instant::now() + Duration::from_secs(30);
+    let until = tokio::time::Instant::now() + Duration::from_secs(600);
     while sleeping(seconds).len() < 2 {
         assert!(tokio::time::Instant::now() < until, "the hidden processes never came");
         tokio::time::sleep(Duration::from_millis(20)).await;

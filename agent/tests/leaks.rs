@@ -347,7 +347,7 @@ fn within_namespaces_nothing_of_a_job_is_left() {
 
 /// `ps` and the agent's older selves take such a process for an ended one.
 fn wait_for_a_thread_without_its_first() {
-    let until = tokio::time::Instant::now() + Duration::from_secs(30);
+    let until = tokio::time::Instant::now() + Duration::from_secs(600);
     let there = || {
         fs::read_dir("/proc").unwrap().flatten().any(|entry| {
             let stat = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
@@ -642,7 +642,7 @@ fn within_namespaces_another_runs_job_is_refused() {
         assert_eq!(machine.goes_on().await, TaskOutcome::Listening);
         // The run's own, at a later attempt and in other letters: it is done.
         queue(42, "Acme/Web", "echo done >/home/shared/own");
-        let serving = tokio::time::timeout(Duration::from_secs(60), async {
+        let serving = tokio::time::timeout(Duration::from_secs(600), async {
             while !Path::new("/home/shared/own").exists() {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
@@ -815,7 +815,7 @@ fn in_time<F: Future<Output = ()>>(test: impl FnOnce() -> F + Send + 'static) {
         runtime().block_on(test());
         done.send(()).unwrap();
     });
-    told.recv_timeout(Duration::from_secs(45)).expect("it failed, or something waits for ever");
+    told.recv_timeout(Duration::from_secs(600)).expect("it failed, or something waits for ever");
 }
 
 #[test]

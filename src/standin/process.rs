@@ -235,7 +235,7 @@ mod tests {
         let (ours, theirs) = (machine("ours"), machine("theirs"));
         let mut parent = spawn("trap '' TERM; env -i sleep 60 & wait", &ours);
         let mut other = spawn("exec sleep 60", &theirs);
-        let both = tokio::time::timeout(Duration::from_secs(10), async {
+        let both = tokio::time::timeout(Duration::from_secs(600), async {
             while of_machine(&ours).len() < 2 {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }

@@ -453,7 +453,7 @@ async fn a_refused_job_ends_with_its_runner_and_the_runs_own_job_finds_no_trace_
     let records = FakeRecords::new(held(&claim));
     let agent = tokio::spawn(yard.agent(&records, Arc::new(yard.host())));
     records.says(Signal::RegOk, &claim).await;
-    let until = tokio::time::Instant::now() + Duration::from_secs(60);
+    let until = tokio::time::Instant::now() + Duration::from_secs(600);
     while yard.calls().len() < 3 {
         assert!(tokio::time::Instant::now() < until, "the runner never came back: {:?}", yard.calls());
         tokio::time::sleep(Duration::from_millis(20)).await;

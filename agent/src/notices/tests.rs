@@ -27,7 +27,7 @@ async fn shows(records: &FakeRecords, action: InterruptionAction) {
             records.written.notified().await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(30), wait).await.expect("the notice is written");
+    tokio::time::timeout(Duration::from_secs(600), wait).await.expect("the notice is written");
 }
 
 async fn asked(fake: &FakeMetadata, more: usize) {
@@ -37,7 +37,7 @@ async fn asked(fake: &FakeMetadata, more: usize) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(30), wait).await.expect("it goes on asking");
+    tokio::time::timeout(Duration::from_secs(600), wait).await.expect("it goes on asking");
 }
 
 #[tokio::test]

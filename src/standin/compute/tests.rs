@@ -17,7 +17,7 @@ use crate::model::{ClassName, InstanceTypes, Launch, LaunchId, LaunchPhase, Pool
 use crate::process::{self, MARKER};
 
 const IDLE: &str = "exec sleep 600";
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(600);
 
 struct At(Timestamp);
 

@@ -48,7 +48,7 @@ fn item(value: serde_json::Value) -> Item {
 }
 
 async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_secs(600);
     while !so().await {
         assert!(Instant::now() < deadline, "not in time: {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;

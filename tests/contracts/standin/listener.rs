@@ -22,7 +22,7 @@ use runyard_standin::github::{
 
 const REPO: &str = "octo/app";
 const ARGUMENTS: &str = "RUNYARD_TEST_LISTENER_ARGUMENTS";
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(600);
 
 #[expect(clippy::disallowed_methods, reason = "a test against processes in real time")]
 fn wall_clock() -> Timestamp {

@@ -13,8 +13,7 @@ use serde_json::Value;
 
 use runyard_support::engine::Engine;
 
-/// How long a condition may take to come true.
-const WITHIN: Duration = Duration::from_secs(120);
+use crate::e2e::waiting::PATIENCE;
 
 /// The repository of all tests.
 pub(crate) const REPOSITORY: &str = "acme/web";
@@ -133,7 +132,7 @@ impl Yard {
 
     /// Waits until a record is as it should be.
     pub(crate) fn until(&self, key: &RecordId, so: impl Fn(&Item) -> bool) -> Item {
-        let end = tokio::time::Instant::now() + WITHIN;
+        let end = tokio::time::Instant::now() + PATIENCE;
         loop {
             let item = self.item(key);
             if let Some(item) = item.as_ref().filter(|item| so(item)) {

@@ -25,7 +25,7 @@ import commands
 
 ROOT = commands.ROOT
 PROGRAM = Path(os.environ["RUNYARD_BIN"])
-LIMIT = 120
+LIMIT = 600
 """Seconds that anything may take; nothing here is judged by how long it takes."""
 LOOKS = {"get", "explain", "describe", "plan", "events", "doctor", "aws"}
 """What changes nothing is asked again until it shows what the page shows."""

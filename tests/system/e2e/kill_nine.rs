@@ -25,8 +25,6 @@ const TRIES: u32 = 54;
 const WORKFLOWS: u64 = 3;
 /// How long the kill waits for the phase it aims at, before it takes what there is.
 const AIM: Duration = Duration::from_secs(2);
-/// How long everything may take to come to rest.
-const REST: Duration = Duration::from_secs(90);
 
 /// Short, so that a lost machine is made up for while the test looks.
 const TIMING: [(&str, &str); 11] = [
@@ -102,7 +100,7 @@ async fn whoever_is_killed_at_whatever_moment_every_request_ends_and_nothing_is_
     taken_down(&home, &client).await;
     judged(&client, &results, &tally).await;
     home.serving().signal(Signal::SIGTERM);
-    let status = home.serving().ends(Duration::from_secs(30)).await;
+    let status = home.serving().ends().await;
     assert!(status.success(), "{status}");
     assert_eq!(home.processes(), Vec::<String>::new());
 }
@@ -117,14 +115,14 @@ async fn kill_somebody(home: &mut Home, client: &Client, random: &mut StdRng, ta
     let aimed = |snapshot: &Snapshot| {
         snapshot.all::<Request>().iter().any(|request| phases.contains(&request.phase()))
     };
-    until("the phase that is aimed at", REST, async || {
+    until("the phase that is aimed at", async || {
         let snapshot = history::snapshot(&client.store).await?;
         (aimed(&snapshot) || Instant::now() > end).then_some(())
     })
     .await;
     // The random moment itself: it is not waited for anything.
     sleep(Duration::from_millis(random.random_range(0..250))).await;
-    let seen = until("a look at the table", REST, async || history::snapshot(&client.store).await).await;
+    let seen = until("a look at the table", async || history::snapshot(&client.store).await).await;
     if seen.of_one_moment {
         tally.moments += 1;
         assert_eq!(laws::judge_moment(&seen.items), Vec::<String>::new());
@@ -164,7 +162,7 @@ fn victim_of(home: &Home, seen: &Snapshot, phases: &[Phase], random: &mut StdRng
 
 /// Every request is over, and every live record stands for a living process and the other way round.
 async fn at_rest(home: &Home, client: &Client) {
-    until_none("open or without a process", REST, async || {
+    until_none("open or without a process", async || {
         let snapshot = history::snapshot(&client.store).await?;
         let open = snapshot.all::<Request>().into_iter().filter(|request| !request.phase().is_final());
         let mut left: Vec<String> =
@@ -190,7 +188,7 @@ async fn at_rest(home: &Home, client: &Client) {
 /// Scales down to nothing and waits until nothing is left of anything.
 async fn taken_down(home: &Home, client: &Client) {
     client.runs(&["scale", "small", "--desired", "0"], 0).await;
-    until_none("there", REST, async || {
+    until_none("there", async || {
         // Again and again: a machine that was still starting is idle only later.
         client.runs(&["expire", "small", "--idle"], 0).await;
         let snapshot = history::snapshot(&client.store).await?;

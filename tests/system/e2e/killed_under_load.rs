@@ -30,8 +30,6 @@ const EPISODE: Duration = Duration::from_secs(120);
 const SLEEPS: usize = 6;
 /// Requests that are open at the same time.
 const OPEN: usize = 6;
-/// How long anything may take; far above what it takes.
-const LIMIT: Duration = Duration::from_secs(90);
 /// How long is waited for the write that is aimed at.
 const AIM: Duration = Duration::from_secs(5);
 
@@ -99,7 +97,7 @@ async fn load(asking: &Asking, stop: &AtomicBool, served: &AtomicU32) -> u32 {
 
 /// The one that leads, by its place.
 async fn leader(operators: &[Operator; 2]) -> usize {
-    until("a leader", LIMIT, async || match (operators[0].leads().await?, operators[1].leads().await?) {
+    until("a leader", async || match (operators[0].leads().await?, operators[1].leads().await?) {
         (true, false) => Some(0),
         (false, true) => Some(1),
         (true, true) | (false, false) => None,
@@ -123,17 +121,17 @@ async fn round(
     if sleeps {
         operators[victim].process.signal(Signal::SIGSTOP);
         let other = &operators[1 - victim];
-        until("the stand-by to lead", LIMIT, async || other.leads().await?.then_some(())).await;
+        until("the stand-by to lead", async || other.leads().await?.then_some(())).await;
         operators[victim].process.signal(Signal::SIGCONT);
     } else {
         operators[victim].process.kill_nine();
         operators[victim] = yard.operator().await;
     }
-    until("requests to be served again", LIMIT, async || {
+    until("requests to be served again", async || {
         (served.load(Ordering::SeqCst) >= before + 2).then_some(())
     })
     .await;
-    let seen = until("a look", LIMIT, async || history::snapshot(&yard.store).await).await;
+    let seen = until("a look", async || history::snapshot(&yard.store).await).await;
     if seen.of_one_moment {
         assert_eq!(laws::judge_moment(&seen.items), Vec::<String>::new(), "after round {number}");
     }
@@ -183,7 +181,7 @@ async fn episode(tally: &mut Tally, goes_on: impl Fn(usize) -> bool) {
         stop.store(true, Ordering::SeqCst);
     };
     let ((), requests) = join(hitting, load(&asking, &stop, &served)).await;
-    until_none("open", LIMIT, async || {
+    until_none("open", async || {
         let items = history::snapshot(&asking.store).await?.items;
         let open = items.iter().filter(|item| kind(item) == "request").filter_map(|item| {
             let Reading::Record(request) = read::<Request>(item) else { return Some(format!("{item:?}")) };

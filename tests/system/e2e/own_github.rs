@@ -3,7 +3,6 @@
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use runyard::clock::SystemClock;
 use runyard::local::standin::{Behaviour, Settings, StandIn};
@@ -17,9 +16,6 @@ use crate::e2e::home::{Client, Home};
 use crate::e2e::program::runyard;
 use crate::e2e::waiting::until;
 use crate::e2e::workflow::REPOSITORY;
-
-/// Longest anything may take on a machine that is busy with other things.
-pub(crate) const LIMIT: Duration = Duration::from_secs(180);
 
 /// A GitHub that keeps its state in this directory.
 pub(crate) async fn github(dir: &Path, listener: TcpListener, behaviour: Behaviour) -> StandIn {
@@ -63,7 +59,7 @@ pub(crate) async fn apply(client: &Client, home: &Home, pool: &Value) {
 }
 
 pub(crate) async fn machines(client: &Client) -> Vec<Instance> {
-    until("a look at the table", LIMIT, async || history::snapshot(&client.store).await).await.all()
+    until("a look at the table", async || history::snapshot(&client.store).await).await.all()
 }
 
 /// Asks for a machine of class `one`.
@@ -77,22 +73,20 @@ pub(crate) async fn provision(client: &Client, run: u64) {
 
 /// Begins a run at GitHub.
 pub(crate) async fn begins(client: &Client, run: u64) {
-    until("the run at GitHub", LIMIT, async || client.github.run_opened(REPOSITORY, run).await).await;
+    until("the run at GitHub", async || client.github.run_opened(REPOSITORY, run).await).await;
 }
 
 /// The jobs of the run, and what they are given back with.
 pub(crate) async fn works(client: &Client, run: u64) {
     let id = run.to_string();
     let job = json!({"name": id, "runs_on": [id], "steps": ["true"]});
-    until("the job to be queued", LIMIT, async || {
-        client.github.jobs_queued(run, std::slice::from_ref(&job)).await
-    })
-    .await;
-    until(&format!("the job of run {run}"), LIMIT, async || {
+    until("the job to be queued", async || client.github.jobs_queued(run, std::slice::from_ref(&job)).await)
+        .await;
+    until(&format!("the job of run {run}"), async || {
         let jobs = client.github.jobs(run).await?;
         (!jobs.is_empty() && jobs.iter().all(|job| job["conclusion"] == "success")).then_some(())
     })
     .await;
     client.runs(&["release", "--run-id", &id, "--repository", REPOSITORY, "--wait"], 0).await;
-    until("the run's end at GitHub", LIMIT, async || client.github.run_ended(run).await).await;
+    until("the run's end at GitHub", async || client.github.run_ended(run).await).await;
 }

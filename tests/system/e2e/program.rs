@@ -5,16 +5,12 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use crate::e2e::waiting::until;
-
-/// Longest a verb may take; far above what any takes.
-const VERB: Duration = Duration::from_secs(120);
+use crate::e2e::waiting::{PATIENCE, until};
 
 /// An environment.
 pub(crate) type Environment = BTreeMap<String, String>;
@@ -69,7 +65,7 @@ impl Ended {
 pub(crate) async fn verb(environment: &Environment, arguments: &[&str]) -> Ended {
     let mut command = tokio::process::Command::new(runyard());
     command.args(arguments).env_clear().envs(environment).stdin(Stdio::null()).kill_on_drop(true);
-    let output = tokio::time::timeout(VERB, command.output()).await;
+    let output = tokio::time::timeout(PATIENCE, command.output()).await;
     let output = output.unwrap_or_else(|_| panic!("`runyard {}` does not end", arguments.join(" ")));
     let output = output.expect("the program starts");
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("the program speaks UTF-8");
@@ -110,7 +106,7 @@ impl Running {
 
     /// Waits until it printed something that `find` finds.
     pub(crate) async fn prints<T>(&mut self, what: &str, find: impl Fn(&str) -> Option<T>) -> T {
-        until(what, Duration::from_secs(60), async || {
+        until(what, async || {
             let found = find(&self.said());
             if let (None, Some(status)) = (&found, self.ended()) {
                 panic!("it ended ({status}) before {what}:\n{}", self.said());
@@ -133,8 +129,8 @@ impl Running {
     }
 
     /// Waits for its end.
-    pub(crate) async fn ends(&mut self, within: Duration) -> ExitStatus {
-        until("the program's end", within, async || self.ended()).await
+    pub(crate) async fn ends(&mut self) -> ExitStatus {
+        until("the program's end", async || self.ended()).await
     }
 }
 

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::e2e::history;
 use crate::e2e::home::Client;
-use crate::e2e::own_github::{LIMIT, apply, begins, github, home, machines, provision, works};
+use crate::e2e::own_github::{apply, begins, github, home, machines, provision, works};
 use crate::e2e::waiting::{turn, until};
 
 /// As long as github.com takes for what is on the way of a claim; the rest is as the stand-in has it.
@@ -29,7 +29,7 @@ fn behaviour() -> Behaviour {
 /// Waits until the only machine is in the pool and its runner is at rest, or has none.
 async fn rests(client: &Client, ahead: bool) -> Option<Ahead> {
     let what = format!("a machine in the pool, registered ahead: {ahead}");
-    until(&what, LIMIT, async || {
+    until(&what, async || {
         let pooled: Vec<_> =
             machines(client).await.into_iter().filter(|one| one.pooled_at().is_some()).collect();
         let [machine] = &pooled[..] else { return None };
@@ -74,7 +74,7 @@ async fn a_runner_registered_ahead_serves_a_run_and_is_gone_before_the_next() {
     assert_eq!(resting.name, Ahead::name_of(&first.id));
     let label = resting.labels.iter().map(|label| label.name.as_str()).collect::<String>();
     assert_eq!(label.len(), 32, "128 random bits: {label}");
-    let table = until("the table", LIMIT, async || history::snapshot(&client.store).await).await;
+    let table = until("the table", async || history::snapshot(&client.store).await).await;
     assert!(!format!("{:?}", table.items).contains(&label), "the label at rest stands in no record");
     assert!(!home.serving().said().contains(&label), "nor in the log");
 
@@ -93,7 +93,7 @@ async fn a_runner_registered_ahead_serves_a_run_and_is_gone_before_the_next() {
 
     apply(&client, &home, &pool(false)).await;
     rests(&client, false).await;
-    until("no runner at GitHub", LIMIT, async || github.runners().ok()?.is_empty().then_some(())).await;
+    until("no runner at GitHub", async || github.runners().ok()?.is_empty().then_some(())).await;
     let usual = timed(&client, 3).await;
     works(&client, 3).await;
     // For docs/performance.md: shown with `-- --nocapture`.

@@ -2,7 +2,6 @@
 //! mode; after each of them the stand-in GitHub lists no runner at all.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -12,8 +11,6 @@ use crate::e2e::workflow::REPOSITORY;
 
 /// Runs that the one machine serves.
 const CYCLES: u64 = 10;
-/// Longest anything may take.
-const LIMIT: Duration = Duration::from_secs(60);
 /// One machine and never another, whose jobs are registered for as `mode` says.
 const SPEC: &str =
     r#"[{"resourceClass": "one", "cpu": 1, "mmem": 1024, "max": 1, "registrationMode": "MODE"}]"#;
@@ -73,7 +70,7 @@ async fn boxes(client: &Client) -> u64 {
 async fn serve(client: &Client, run: u64, jobs: u64) {
     let (id, before) = (run.to_string(), boxes(client).await);
     let of_run = ["--run-id", &id, "--repository", REPOSITORY];
-    until("the run at GitHub", LIMIT, async || client.github.run_opened(REPOSITORY, run).await).await;
+    until("the run at GitHub", async || client.github.run_opened(REPOSITORY, run).await).await;
     client
         .runs(&[&["provision"], &of_run[..], &["--class", "one", "--count", "1", "--wait"]].concat(), 0)
         .await;
@@ -81,16 +78,16 @@ async fn serve(client: &Client, run: u64, jobs: u64) {
     assert_eq!(registered.len(), 1, "run {run}: {registered:?}");
     let job = |n| json!({"name": format!("{run}-{n}"), "runs_on": [id], "steps": ["true"]});
     let queued: Vec<Value> = (0..jobs).map(job).collect();
-    until("the jobs to be queued", LIMIT, async || client.github.jobs_queued(run, &queued).await).await;
-    until(&format!("the jobs of run {run}"), LIMIT, async || {
+    until("the jobs to be queued", async || client.github.jobs_queued(run, &queued).await).await;
+    until(&format!("the jobs of run {run}"), async || {
         let jobs = client.github.jobs(run).await?;
         jobs.iter().all(|job| job["conclusion"] == "success").then_some(())
     })
     .await;
     // With a runner per job the next one is made by now, and is between its start and its first session, or about there.
     if jobs > 1 {
-        until("the next runner", LIMIT, async || (boxes(client).await > before + jobs).then_some(())).await;
+        until("the next runner", async || (boxes(client).await > before + jobs).then_some(())).await;
     }
     client.runs(&[&["release"], &of_run[..], &["--wait"]].concat(), 0).await;
-    until("the run's end at GitHub", LIMIT, async || client.github.run_ended(run).await).await;
+    until("the run's end at GitHub", async || client.github.run_ended(run).await).await;
 }

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::e2e::history;
 use crate::e2e::home::Client;
-use crate::e2e::own_github::{LIMIT, apply, begins, github, home, machines, provision, works};
+use crate::e2e::own_github::{apply, begins, github, home, machines, provision, works};
 use crate::e2e::waiting::{turn, until};
 
 const FORMER: &str = "2.998.0";
@@ -34,7 +34,7 @@ async fn served(client: &Client, github: &StandIn, run: u64) -> (Option<String>,
 }
 
 async fn adoption(client: &Client) -> Adoption {
-    let table = until("the table", LIMIT, async || history::snapshot(&client.store).await).await;
+    let table = until("the table", async || history::snapshot(&client.store).await).await;
     let pools = table.all::<Pool>().into_iter();
     let mut ours = pools.filter(|pool| pool.spec.resource_class.as_str() == "one");
     ours.next().expect("it was applied").status.runner
@@ -66,7 +66,7 @@ async fn a_newer_runner_is_tried_and_adopted_by_the_machine_that_is_there() {
     let tries = async || {
         adoption(&client).await.trial.is_some_and(|trial| trial.package.version == NEWER).then_some(())
     };
-    until("the trial", LIMIT, tries).await;
+    until("the trial", tries).await;
     let newer = (Some(NEWER.to_owned()), Some(NEWER.to_owned()));
     for run in 2..2 + RunnerTrial::CLAIMS as u64 {
         assert_eq!(served(&client, &github, run).await, newer, "run {run} tries it");
@@ -74,7 +74,7 @@ async fn a_newer_runner_is_tried_and_adopted_by_the_machine_that_is_there() {
     let adopts = async || {
         adoption(&client).await.adopted.is_some_and(|package| package.version == NEWER).then_some(())
     };
-    until("the adoption", LIMIT, adopts).await;
+    until("the adoption", adopts).await;
     assert_eq!(served(&client, &github, 9).await, newer);
     assert_eq!(home.machines().len(), 1, "always the same machine");
 }

@@ -2,7 +2,6 @@
 //! machine is held twice, nobody gets more than was asked for.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use futures::future::join;
 use nix::sys::signal::Signal;
@@ -14,15 +13,12 @@ use crate::e2e::simulator::Agents;
 use crate::e2e::waiting::{turn, until, until_none};
 use runyard_support::laws;
 
-/// How long anything may take; far above what it takes.
-const LIMIT: Duration = Duration::from_secs(120);
-
 async fn looked(yard: &Yard) -> Option<Snapshot> {
     history::snapshot(&yard.store).await
 }
 
 async fn pooled(yard: &Yard, wanted: usize) {
-    until(&format!("{wanted} machines in the pool"), LIMIT, async || {
+    until(&format!("{wanted} machines in the pool"), async || {
         let instances = looked(yard).await?.all::<Instance>();
         let pooled = instances.iter().filter(|instance| instance.pooled_at().is_some()).count();
         (pooled >= wanted).then_some(())
@@ -32,7 +28,7 @@ async fn pooled(yard: &Yard, wanted: usize) {
 
 /// Requests of this phase, at least so many.
 async fn at_least(yard: &Yard, wanted: usize, so: impl Fn(Phase) -> bool) {
-    until(&format!("{wanted} requests to get on"), LIMIT, async || {
+    until(&format!("{wanted} requests to get on"), async || {
         let requests = looked(yard).await?.all::<Request>();
         (requests.iter().filter(|request| so(request.phase())).count() >= wanted).then_some(())
     })
@@ -53,15 +49,15 @@ async fn two_operators_of_which_one_sleeps_and_one_is_killed_never_hold_a_machin
         // A zombie: it sleeps past its lease in the middle of its work, and wakes up to another leader.
         first.process.signal(Signal::SIGSTOP);
         yard.ask(51..=65, |_| 1).await;
-        until("the stand-by to lead", LIMIT, async || second.leads().await?.then_some(())).await;
+        until("the stand-by to lead", async || second.leads().await?.then_some(())).await;
         at_least(&yard, 30, |phase| phase == Phase::Ready || phase.is_final()).await;
         first.process.signal(Signal::SIGCONT);
-        until("the zombie to see it", LIMIT, async || (!first.leads().await?).then_some(())).await;
+        until("the zombie to see it", async || (!first.leads().await?).then_some(())).await;
         // And one is killed while it leads.
         let mut killed = second;
         yard.ask(66..=80, |_| 2).await;
         killed.process.kill_nine();
-        until("the other to lead", LIMIT, async || first.leads().await?.then_some(())).await;
+        until("the other to lead", async || first.leads().await?.then_some(())).await;
         assert!(first.process.ended().is_none(), "it works on:\n{}", first.process.said());
         first
     };
@@ -76,7 +72,7 @@ async fn two_operators_of_which_one_sleeps_and_one_is_killed_never_hold_a_machin
 
 /// The leader in front.
 async fn led_by_the_first([one, two]: [Operator; 2]) -> [Operator; 2] {
-    let first = until("a leader", LIMIT, async || match (one.leads().await?, two.leads().await?) {
+    let first = until("a leader", async || match (one.leads().await?, two.leads().await?) {
         (true, false) => Some(true),
         (false, true) => Some(false),
         (true, true) | (false, false) => None,
@@ -88,7 +84,7 @@ async fn led_by_the_first([one, two]: [Operator; 2]) -> [Operator; 2] {
 /// Gives every request back as soon as it is served, until so many have ended.
 async fn given_back(yard: &Yard, requests: usize) {
     let mut released: BTreeSet<RequestKey> = BTreeSet::new();
-    until_none("waiting", 2 * LIMIT, async || {
+    until_none("waiting", async || {
         let all = looked(yard).await?.all::<Request>();
         for request in all.iter().filter(|request| request.phase() == Phase::Ready) {
             if released.insert(request.id.clone()) {
@@ -115,10 +111,10 @@ async fn a_hundred_requests_on_a_hundred_idle_machines_take_one_each() {
     let operators = [yard.operator().await, yard.operator().await];
     pooled(&yard, MACHINES as usize).await;
     let wasted = async || Some(operators[0].wasted().await? + operators[1].wasted().await?);
-    let before = until("the metrics", LIMIT, wasted).await;
+    let before = until("the metrics", wasted).await;
     yard.ask(1..=MACHINES, |_| 1).await;
     at_least(&yard, MACHINES as usize, |phase| phase == Phase::Ready).await;
-    let after = until("the metrics", LIMIT, wasted).await;
+    let after = until("the metrics", wasted).await;
     let each = (after - before) / f64::from(MACHINES);
     println!("{each:.3} wasted writes a claim");
     assert_eq!(agents.wrongs(), Vec::<String>::new());

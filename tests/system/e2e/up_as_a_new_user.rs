@@ -1,8 +1,6 @@
 //! Does the first hour go well? `runyard up` and then every verb a new user tries, in the order of the greeting: each
 //! ends with 0 and says what is so.
 
-use std::time::Duration;
-
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
@@ -75,7 +73,7 @@ async fn machines_are_had(client: &Client) {
     says(client, &["doctor"], &["nothing is wrong"]).await;
     says(client, &["scale", "small", "--desired", "1"], &["small", "1"]).await;
     says(client, &["refresh"], &["looked at"]).await;
-    until_none("not idle in the pool", Duration::from_secs(60), async || {
+    until_none("not idle in the pool", async || {
         let pooled =
             instances(client).await.into_iter().filter(|instance| instance.get("pooledAt").is_some());
         Some(if pooled.count() == 1 { Vec::new() } else { vec!["the machine that `scale` asked for".into()] })
@@ -107,7 +105,7 @@ async fn machines_are_given_back(client: &Client) {
 async fn stopped(home: &mut Home) {
     assert!(home.machines().len() >= 3, "two for the run and one warm: {:?}", home.machines());
     home.serving().signal(Signal::SIGTERM);
-    let status = home.serving().ends(Duration::from_secs(30)).await;
+    let status = home.serving().ends().await;
     assert!(status.success(), "{status}");
     assert_eq!(home.processes(), Vec::<String>::new());
 }

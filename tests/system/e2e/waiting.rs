@@ -1,4 +1,4 @@
-//! How is something waited for? By looking again until it is so, with a deadline that says what was awaited in vain.
+//! How is something waited for? By looking again until it is so, and giving up at last with the name of what was awaited.
 
 use std::time::Duration;
 
@@ -7,6 +7,9 @@ use tokio::time::{Instant, sleep};
 
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(20);
+
+/// When something that hangs is given up. It judges nothing: however busy the machine is, everything takes less.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Held by a test for as long as it runs: these tests load the machine, and measure.
 static TURN: Mutex<()> = Mutex::const_new(());
@@ -17,30 +20,26 @@ pub(crate) async fn turn() -> MutexGuard<'static, ()> {
 }
 
 /// Looks until there is an answer.
-pub(crate) async fn until<T>(what: &str, within: Duration, mut look: impl AsyncFnMut() -> Option<T>) -> T {
-    let end = Instant::now() + within;
+pub(crate) async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    let end = Instant::now() + PATIENCE;
     loop {
         if let Some(found) = look().await {
             return found;
         }
-        assert!(Instant::now() < end, "in vain for {} s: {what}", within.as_secs());
+        assert!(Instant::now() < end, "in vain for {} s: {what}", PATIENCE.as_secs());
         sleep(LOOK).await;
     }
 }
 
-/// Looks until nothing is left; what is left at the deadline is told.
-pub(crate) async fn until_none(
-    what: &str,
-    within: Duration,
-    mut look: impl AsyncFnMut() -> Option<Vec<String>>,
-) {
-    let end = Instant::now() + within;
+/// Looks until nothing is left; what is left when it gives up is told.
+pub(crate) async fn until_none(what: &str, mut look: impl AsyncFnMut() -> Option<Vec<String>>) {
+    let end = Instant::now() + PATIENCE;
     loop {
         let left = look().await;
         if left.as_ref().is_some_and(Vec::is_empty) {
             return;
         }
-        assert!(Instant::now() < end, "after {} s still {what}: {left:#?}", within.as_secs());
+        assert!(Instant::now() < end, "after {} s still {what}: {left:#?}", PATIENCE.as_secs());
         sleep(LOOK).await;
     }
 }

@@ -16,8 +16,6 @@ pub(crate) const REPOSITORY: &str = "acme/web";
 /// How many machines each run asks for.
 pub(crate) const MACHINES: usize = 2;
 
-/// Longest anything may take to come through, restarts and lost machines included.
-const LIMIT: Duration = Duration::from_secs(120);
 /// How long jobs may take before the run is given up, as a person would who sees a lost runner.
 const JOBS: Duration = Duration::from_secs(6);
 
@@ -59,9 +57,9 @@ pub(crate) async fn run_on(
 
 async fn run_once(client: &Client, run: u64, results: &str, fared: &Fared) {
     let id = run.to_string();
-    until("the run at GitHub", LIMIT, async || client.github.run_opened(REPOSITORY, run).await).await;
+    until("the run at GitHub", async || client.github.run_opened(REPOSITORY, run).await).await;
     provision(client, run).await;
-    let phase = until(&format!("run {id} to be served"), LIMIT, async || {
+    let phase = until(&format!("run {id} to be served"), async || {
         phase_of(client, &id).await.filter(|phase| *phase == Phase::Ready || phase.is_final())
     })
     .await;
@@ -72,14 +70,14 @@ async fn run_once(client: &Client, run: u64, results: &str, fared: &Fared) {
     if run.is_multiple_of(3) {
         release.push("--wait");
     }
-    until("the release", LIMIT, async || (client.verb(&release).await.code == Some(0)).then_some(())).await;
-    let ended = until(&format!("run {id} to end"), LIMIT, async || {
+    until("the release", async || (client.verb(&release).await.code == Some(0)).then_some(())).await;
+    let ended = until(&format!("run {id} to end"), async || {
         phase_of(client, &id).await.filter(|phase| phase.is_final())
     })
     .await;
     let count = if ended == Phase::Released { &fared.released } else { &fared.failed };
     count.fetch_add(1, Ordering::Relaxed);
-    until("the run's end at GitHub", LIMIT, async || client.github.run_ended(run).await).await;
+    until("the run's end at GitHub", async || client.github.run_ended(run).await).await;
 }
 
 async fn provision(client: &Client, run: u64) {
@@ -95,16 +93,16 @@ async fn provision(client: &Client, run: u64) {
         // 3: it failed, and its record says why.
         matches!(ended.code, Some(0 | 3)).then_some(())
     };
-    until("the request to be written", LIMIT, accepted).await;
+    until("the request to be written", accepted).await;
 }
 
 async fn jobs(client: &Client, run: u64, results: &str, fared: &Fared) {
     let job = |number: usize| json!({"name": format!("{run}-{number}"), "runs_on": [run.to_string()], "steps": [JOB], "env": {"RESULTS": results}});
     let jobs: Vec<Value> = (0..MACHINES).map(job).collect();
-    until("the jobs to be queued", LIMIT, async || client.github.jobs_queued(run, &jobs).await).await;
+    until("the jobs to be queued", async || client.github.jobs_queued(run, &jobs).await).await;
     let over = |jobs: &[Value]| jobs.iter().all(|job| job["status"] == "completed");
     let patience = tokio::time::Instant::now() + JOBS;
-    let jobs = until("the jobs", LIMIT, async || {
+    let jobs = until("the jobs", async || {
         let jobs = client.github.jobs(run).await?;
         (over(&jobs) || tokio::time::Instant::now() > patience).then_some(jobs)
     })

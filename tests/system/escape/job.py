@@ -37,7 +37,7 @@ def look(batch: dict, plants: list[dict]) -> dict[str, str]:
     found = {name: "; ".join(places) for name, places in traces.look(batch["since"]).items() if name in known}
     for plant in plants:
         if "find" in plant:
-            code, said = script(plant, "find", 20)
+            code, said = script(plant, "find", 120)
             if code == 0:
                 found[plant["id"]] = said or "its own look finds it"
     return found
@@ -56,7 +56,7 @@ def main(what: str, which: str, word: str) -> None:
         tell(batch["reports"], word, look(batch, batch[which]))
         return
     for plant in batch[which]:
-        code, said = script(plant, "plant", plant.get("limit", 30))
+        code, said = script(plant, "plant", plant.get("limit", 120))
         tell(batch["reports"], word, {plant["id"]: [code, said]})
 
 

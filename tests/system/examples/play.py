@@ -28,8 +28,8 @@ NOTED = ("make", "npm", "docker")
 """What jobs call, and only note here."""
 CLASSES = ("containers", "cached")
 """The classes of the examples beside those of local mode; what they give their jobs has tests of its own."""
-LIMIT = 120
-"""Seconds that anything may take."""
+LIMIT = 600
+"""Seconds after which what hangs is given up: it judges nothing."""
 
 
 def load(path):
@@ -90,7 +90,7 @@ class Yard:
     def call(self, path, body=None):
         data = None if body is None else json.dumps(body).encode()
         asked = urllib.request.Request(self.github + path, data, {"Authorization": f"Bearer {self.token}"})
-        with urllib.request.urlopen(asked, timeout=10) as answer:
+        with urllib.request.urlopen(asked, timeout=LIMIT) as answer:
             return json.load(answer)
 
     def verb(self, *arguments, given=""):

@@ -164,7 +164,7 @@ class Writers(unittest.TestCase):
         return self.table.get(records.agent_key(ARN))
 
     def wait(self, probe) -> None:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 600
         while not probe():
             self.assertLess(time.monotonic(), deadline, self.agent())
             time.sleep(0.05)

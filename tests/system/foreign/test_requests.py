@@ -31,20 +31,20 @@ class Requests(Scenario):
 
     def test_an_unknown_class_fails_at_once_and_says_why(self):
         key = self.ask("6003", resource_class="no-such-class")
-        failed = self.phase(key, "Failed", within=10)
+        failed = self.phase(key, "Failed")
         self.assertIn("UnknownClass", conditions(failed))
         self.assertIn("no-such-class", failed["message"])
         self.assertEqual(failed.get("instances", []), [])
 
     def test_more_than_the_class_may_have_fails_at_once(self):
         self.pool(max=2)
-        failed = self.phase(self.ask("6004", count=3), "Failed", within=10)
+        failed = self.phase(self.ask("6004", count=3), "Failed")
         self.assertIn("2", failed["message"])
         self.assertEqual(self.instances(), [])
 
     def test_a_repository_that_may_not_use_the_class_is_refused(self):
         self.pool(repositories=["octo/*"])
-        failed = self.phase(self.ask("6005", repository="stranger/app"), "Failed", within=10)
+        failed = self.phase(self.ask("6005", repository="stranger/app"), "Failed")
         self.assertIn("NotAllowed", conditions(failed))
 
     def test_a_number_that_sizing_set_counts_before_the_spec(self):
@@ -67,15 +67,15 @@ class Requests(Scenario):
         used = self.eventually("its use is written", lambda: self.table.get(pool_key("small")).get("usage"))
         self.assertEqual(sorted(used), ["at", "other", "sums"])
         self.assertIn(ready["share"], used["sums"])
-        many = self.phase(self.ask("6102", count=2), "Failed", within=10)
+        many = self.phase(self.ask("6102", count=2), "Failed")
         self.assertIn("Quota", conditions(many))
-        unknown = self.phase(self.ask("6103", priority="urgent"), "Failed", within=10)
+        unknown = self.phase(self.ask("6103", priority="urgent"), "Failed")
         self.assertIn("NotAllowed", conditions(unknown))
         self.assertIn("may use none", unknown["message"])
 
     def test_an_impossible_intent_is_refused_as_invalid(self):
         self.pool()
-        failed = self.phase(self.ask("6006", count=2, minCount=5), "Failed", within=10)
+        failed = self.phase(self.ask("6006", count=2, minCount=5), "Failed")
         self.assertIn("Invalid", conditions(failed))
 
     def test_all_or_nothing_fails_at_the_deadline_and_gives_everything_back(self):
@@ -161,7 +161,7 @@ class Requests(Scenario):
         first = self.ask("6021", name="gpu")
         self.phase(first, "Ready")
         other = self.ask("6021-GPU", repository="Octo/Other")
-        failed = self.phase(other, "Failed", within=10)
+        failed = self.phase(other, "Failed")
         self.assertIn("LabelTaken", conditions(failed))
         self.assertEqual(failed["repository"], "Octo/Other")
         self.phase(self.ask("6022", name="gpu"), "Ready")

@@ -167,7 +167,7 @@ class Packages(Runners):
         self.operator.end()
         self.start_operator()
         tried = lambda: self.table.get(records.pool_key("small")).get("runner", {}).get("trial")  # noqa: E731
-        self.eventually("the class tries it", tried, within=120)
+        self.eventually("the class tries it", tried)
         self.settle()
         self.assertEqual(self.claimed_with(warm), [PINNED])
         self.table.release(first)

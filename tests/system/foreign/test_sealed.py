@@ -63,7 +63,7 @@ class Sealed(WithGitHub):
     def test_a_secret_part_ends_the_label_and_a_class_may_want_one(self):
         self.pool(desired=1, max=1, labelMode="secret", labels=["gpu"])
         (warm,) = self.pooled(1)
-        refused = self.phase(self.ask("9008"), "Failed", within=10)
+        refused = self.phase(self.ask("9008"), "Failed")
         self.assertIn("NotAllowed", [condition["reason"] for condition in refused["conditions"]])
         self.assertIn("--secret-label", refused["message"])
         key = self.ask("9009", labelSuffix="k3x9q0ab")

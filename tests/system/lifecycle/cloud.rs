@@ -2,7 +2,6 @@
 //! beside the program's own.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use aws_config::SdkConfig;
 use aws_sdk_ec2::types::{Filter, InstanceStateName};
@@ -134,7 +133,7 @@ impl Cloud {
         let url = client.get_queue_url().queue_name(queue).send().await.expect("the class has its queue");
         let url = url.queue_url.expect("a queue has an address");
         let (mut seen, mut receipts) = (BTreeSet::new(), Vec::new());
-        until("every free machine on the queue", Duration::from_secs(60), async || {
+        until("every free machine on the queue", async || {
             let call = client.receive_message().queue_url(&url).max_number_of_messages(10);
             let got = call.visibility_timeout(30).send().await.expect("the raw client receives");
             for message in got.messages.unwrap_or_default() {

@@ -32,8 +32,6 @@ use runyard_support::laws;
 const MANY: usize = 100;
 /// How long a stand-by leaves to the leader what is to be done.
 const STANDS_BY: Duration = Duration::from_secs(2);
-/// Longest it may take on a machine that is busy with other things.
-const LIMIT: Duration = Duration::from_secs(60);
 
 fn settings(identity: &str) -> Settings {
     let minutes = |minutes: u64| Duration::from_secs(60 * minutes);
@@ -175,13 +173,13 @@ async fn contend(records: &Engine, hints: &Engine) {
             operators.iter().map(|(calls, _)| calls.all().iter().filter(|call| call.name == name).count());
         calls.sum::<usize>()
     };
-    until("every machine announced", LIMIT, async || (count("announce") >= MANY).then_some(())).await;
+    until("every machine announced", async || (count("announce") >= MANY).then_some(())).await;
 
     let asked = (0..MANY).map(|run| intent(run, clock.now()));
     let asked: Vec<Write> = asked.collect();
     let begun = tokio::time::Instant::now();
     join_all(asked.iter().map(|write| async { store.write(write).await.unwrap() })).await;
-    until("every request to hold a machine", LIMIT, async || {
+    until("every request to hold a machine", async || {
         let seen = history::snapshot(&store).await?;
         let requests = seen.all::<Request>();
         (requests.iter().filter(|request| request.status.instances.len() == 1).count() == MANY).then_some(())

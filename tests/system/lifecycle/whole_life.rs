@@ -7,9 +7,9 @@ use runyard::local::standin::JobSpec;
 use runyard::model::{Agent, AttributeValue, Instance, Item, Launch, Phase, Record as _, Request, State};
 
 use crate::e2e::history;
-use crate::e2e::waiting::{turn, until_none};
+use crate::e2e::waiting::{PATIENCE, turn, until_none};
 use crate::lifecycle::cloud::Cloud;
-use crate::lifecycle::yard::{CLASS, LIMIT, REPOSITORY, TABLE, Yard};
+use crate::lifecycle::yard::{CLASS, REPOSITORY, TABLE, Yard};
 use runyard_support::laws;
 
 /// Machines ahead of need.
@@ -89,7 +89,7 @@ async fn served(yard: &mut Yard, run: u64) {
         hosted: None,
     };
     yard.github.add_jobs(run, (0..ASKED).map(job).collect(), true).unwrap();
-    let jobs = tokio::time::timeout(LIMIT, yard.github.finished_jobs(run)).await;
+    let jobs = tokio::time::timeout(PATIENCE, yard.github.finished_jobs(run)).await;
     let jobs = jobs.unwrap_or_else(|_| panic!("the jobs of run {run} do not end")).unwrap();
     assert!(jobs.iter().all(|job| job.status.over()), "{jobs:?}");
 }
@@ -109,7 +109,7 @@ async fn given_back(yard: &mut Yard, run: u64, alive: &BTreeSet<String>) {
 /// A person ends what is idle; nothing of ours is left anywhere.
 async fn ended(yard: &Yard) {
     yard.runs(&["expire", CLASS, "--idle"]).await;
-    until_none("there", LIMIT, async || {
+    until_none("there", async || {
         let mut left: Vec<String> = yard.alive().await.into_iter().collect();
         let seen = history::snapshot(&yard.store).await?;
         left.extend(seen.all::<Agent>().iter().map(|agent| agent.key().to_string()));

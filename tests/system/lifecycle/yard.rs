@@ -17,7 +17,7 @@ use serde_json::json;
 
 use crate::e2e::history::{self, Snapshot};
 use crate::e2e::program::{Ended, Environment, Running, environment, runyard, verb};
-use crate::e2e::waiting::until;
+use crate::e2e::waiting::{PATIENCE, until};
 use crate::lifecycle::cloud::{Cloud, Hint};
 use crate::lifecycle::machines::{Machines, Setup};
 
@@ -27,8 +27,6 @@ pub(crate) const TABLE: &str = "runyard";
 pub(crate) const CLASS: &str = "small";
 /// The repository of all runs.
 pub(crate) const REPOSITORY: &str = "acme/web";
-/// Longest anything may take on a machine that is busy with other things.
-pub(crate) const LIMIT: Duration = Duration::from_secs(100);
 
 /// The operator's configuration: quick to look, patient with a busy machine.
 const CONFIG: &str = r#"
@@ -167,7 +165,7 @@ impl Yard {
 
     /// The whole table.
     pub(crate) async fn look(&self) -> Snapshot {
-        until("a look at the table", LIMIT, async || history::snapshot(&self.store).await).await
+        until("a look at the table", async || history::snapshot(&self.store).await).await
     }
 
     /// The machines in the pool, with the claim each was last given back from.
@@ -182,7 +180,7 @@ impl Yard {
 
     /// Waits until so many are in the pool, and says which.
     pub(crate) async fn pools(&mut self, count: usize) -> BTreeSet<Hint> {
-        let end = tokio::time::Instant::now() + LIMIT;
+        let end = tokio::time::Instant::now() + PATIENCE;
         loop {
             let pooled = self.pooled().await;
             if pooled.len() == count {
@@ -209,7 +207,7 @@ impl Yard {
     /// Tells the operator to stop, which it must do with success.
     pub(crate) async fn stop(&mut self) {
         self.operator.signal(Signal::SIGTERM);
-        let status = self.operator.ends(Duration::from_secs(30)).await;
+        let status = self.operator.ends().await;
         assert!(status.success(), "{status}\n{}", self.last_words());
     }
 

@@ -12,8 +12,8 @@ use nix::unistd::Pid;
 use crate::local::programs::{machines_in, runyard, said, text};
 
 const LOOK: Duration = Duration::from_millis(50);
-/// A minute and more.
-const LOOKS: usize = 1200;
+/// After which what hangs is given up: ten minutes.
+const LOOKS: usize = 12_000;
 
 /// A running `up`. Whatever happens, its machines end with it.
 pub(crate) struct Up<'a> {

@@ -104,7 +104,7 @@ class Yard:
             self.environment.pop(name, None)
 
     def say(self, *words: str) -> str:
-        done = subprocess.run([self.runyard, *words], env=self.environment, check=True, timeout=60, capture_output=True, text=True)
+        done = subprocess.run([self.runyard, *words], env=self.environment, check=True, timeout=DEADLINE, capture_output=True, text=True)
         return done.stdout
 
     def ask(self, run: int, size: str, *more: str) -> None:
@@ -155,7 +155,7 @@ def fail(yard: Yard, seen: set[str], run: int) -> None:
 
 
 def held(prometheus: str) -> set[str]:
-    with urllib.request.urlopen(f"{prometheus}/api/v1/alerts", timeout=5) as answer:
+    with urllib.request.urlopen(f"{prometheus}/api/v1/alerts", timeout=DEADLINE) as answer:
         alerts = json.load(answer)["data"]["alerts"]
     return {alert["labels"]["alertname"] for alert in alerts if alert["state"] == "firing"}
 

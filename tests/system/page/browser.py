@@ -10,7 +10,8 @@ import sys
 import time
 from pathlib import Path
 
-DEADLINE = 60
+# When what hangs is given up, in seconds: it judges nothing.
+DEADLINE = 600
 SWITCHES = [
     "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--hide-scrollbars",

@@ -7,7 +7,7 @@ use crate::e2e::history;
 use crate::e2e::waiting::{turn, until};
 use crate::lifecycle::cloud::Cloud;
 use crate::lifecycle::yard::Yard;
-use crate::seeded::named::{Fault, Harm, LIMIT, Named, Part, REPOSITORY, asks};
+use crate::seeded::named::{Fault, Harm, Named, Part, REPOSITORY, asks};
 
 const fn fault(part: Part, what: &'static str, cause: &'static str, harm: Harm) -> Fault {
     Fault { part, what, cause, harm }
@@ -87,7 +87,7 @@ fn pool(class: &str, usual: &Value) -> Value {
 
 /// EC2 ends the machine of a class, for this reason, once it is recorded.
 async fn ended(yard: &Yard, class: &str, reason: (&'static str, &'static str)) {
-    let machine = until(&format!("a machine of {class}"), LIMIT, async || {
+    let machine = until(&format!("a machine of {class}"), async || {
         let seen = history::snapshot(&yard.store).await?;
         let of = |machine: &Instance| machine.facts.resource_class.as_str() == class;
         seen.all::<Instance>().into_iter().find(|machine| of(machine) && machine.state() != State::Terminated)

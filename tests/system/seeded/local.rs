@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::e2e::history;
 use crate::e2e::home::{Client, Home};
 use crate::e2e::waiting::{turn, until};
-use crate::seeded::named::{Fault, Harm, LIMIT, Named, Part, REPOSITORY, asks};
+use crate::seeded::named::{Fault, Harm, Named, Part, REPOSITORY, asks};
 
 const fn fault(part: Part, what: &'static str, cause: &'static str, harm: Harm) -> Fault {
     Fault { part, what, cause, harm }
@@ -128,12 +128,12 @@ fn pool(class: &str) -> Value {
 
 /// Makes a run known to GitHub.
 async fn opened(client: &Client, run: u64) {
-    until("the run at GitHub", LIMIT, async || client.github.run_opened(REPOSITORY, run).await).await;
+    until("the run at GitHub", async || client.github.run_opened(REPOSITORY, run).await).await;
 }
 
 /// The first machine of a class that has an agent that speaks.
 async fn speaking(client: &Client, class: &str) -> Instance {
-    until(&format!("a machine of {class}"), LIMIT, async || {
+    until(&format!("a machine of {class}"), async || {
         let seen = history::snapshot(&client.store).await?;
         seen.all::<Instance>().into_iter().find(|machine| {
             let ours = machine.facts.resource_class.as_str() == class;
@@ -146,7 +146,7 @@ async fn speaking(client: &Client, class: &str) -> Instance {
 /// Sends a signal to the agent of a class's machine once that serves.
 async fn stopped(home: &Home, client: &Client, class: &str, signal: Signal) {
     let machine = speaking(client, class).await;
-    let agent = until("its agent", LIMIT, async || home.agent(&machine.facts.instance_id)).await;
+    let agent = until("its agent", async || home.agent(&machine.facts.instance_id)).await;
     agent.signal(signal);
 }
 
@@ -157,11 +157,9 @@ async fn left_behind(home: &Home, client: &Client, run: u64) {
     let hooks = format!("find {}/$RUNYARD_MACHINE -type d -name claims", machines.display());
     let step = format!("for at in $({hooks}); do mv $at $at.old; touch $at; done");
     let job = json!({"name": "leaves", "runs_on": [run.to_string()], "steps": [step]});
-    until("the job to be queued", LIMIT, async || {
-        client.github.jobs_queued(run, std::slice::from_ref(&job)).await
-    })
-    .await;
-    until("the job's end", LIMIT, async || {
+    until("the job to be queued", async || client.github.jobs_queued(run, std::slice::from_ref(&job)).await)
+        .await;
+    until("the job's end", async || {
         let jobs = client.github.jobs(run).await?;
         jobs.iter().all(|job| !job["conclusion"].is_null()).then_some(())
     })
@@ -213,7 +211,7 @@ async fn replaced(named: &mut Named) {
     asks(&environment, "small", 1).await;
     named.ask((&environment, &store), fault, ("small", 1)).await;
     std::fs::write(&file, token).expect("it is ours");
-    until("the request to be served, and nothing stuck", LIMIT, async || {
+    until("the request to be served, and nothing stuck", async || {
         let seen = history::snapshot(&store).await?;
         let ready = seen.all::<Request>().iter().all(|request| request.phase() == Phase::Ready);
         let stuck = |one: &Condition| one.condition_type == ConditionType::Stuck;

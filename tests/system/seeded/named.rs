@@ -13,12 +13,10 @@ use crate::e2e::waiting::until;
 
 /// The repository of all runs.
 pub(crate) const REPOSITORY: &str = "acme/web";
-/// Longest anything may take on a machine that is busy with other things.
-pub(crate) const LIMIT: Duration = Duration::from_secs(120);
 /// Between two questions.
 const AGAIN: Duration = Duration::from_millis(500);
 /// How long `debug` is asked again: an interval of the operator, and patience with a busy machine.
-const NAMED: Duration = Duration::from_secs(40);
+const NAMED: Duration = Duration::from_secs(180);
 
 /// Where a fault is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +73,7 @@ impl Named {
         fault: &Fault,
         (class, run): (&str, u64),
     ) {
-        until(&format!("the harm of {fault:?}"), LIMIT, async || {
+        until(&format!("the harm of {fault:?}"), async || {
             let seen = history::snapshot(store).await?;
             done(&seen, fault.harm, class, run).then_some(())
         })

@@ -18,7 +18,7 @@ on_every_engine!(
     a_poller_that_keeps_turning_away_misses_nothing,
 );
 
-const LONG: Duration = Duration::from_secs(120);
+const LONG: Duration = Duration::from_secs(600);
 
 /// What a watch told last of each record, once `done` is content with it.
 async fn told(
