@@ -197,45 +197,49 @@ class Stories:
 
     def without_an_operator(self) -> None:
         with concurrent.futures.ThreadPoolExecutor() as pool:
-            for ended in [pool.submit(story, self.dusk[kind], kind) for kind, story in (
-                    ("deadline", self.its_deadline_passes), ("silent", self.its_agent_is_gone),
-                    ("gone", self.its_program_is_gone), ("no-way", self.its_table_is_out_of_reach))]:
-                ended.result()
+            ended = [pool.submit(story, self.dusk[kind], kind) for kind, story in (
+                ("deadline", self.its_deadline_passes), ("silent", self.its_agent_is_gone),
+                ("gone", self.its_program_is_gone), ("no-way", self.its_table_is_out_of_reach))]
+        machines = [one.result() for one in ended]
         with self.check("the operators that come back see that they have ended"):
             for yard in self.dusk.values():
                 yard.operator = yard.operate()
-            for yard in self.dusk.values():
-                for machine in yard.machines.all.values():
-                    wait("its record", lambda yard=yard, machine=machine: "terminated" in json.dumps(yard.record(machine)))
+            for machine in machines:
+                yard = self.dusk[machine.kind]
+                wait("its record", lambda yard=yard, machine=machine: "terminated" in json.dumps(yard.record(machine)))
 
-    def its_deadline_passes(self, yard: Yard, kind: str) -> None:
+    def its_deadline_passes(self, yard: Yard, kind: str) -> Machine:
         machine = self.alone(yard, kind)
-        self.switches_itself_off(machine, "a machine switches itself off at its deadline, with no operator",
-                                 "its threshold and the grace have passed")
+        return self.switches_itself_off(machine, "a machine switches itself off at its deadline, with no operator",
+                                        "its threshold and the grace have passed")
 
-    def its_agent_is_gone(self, yard: Yard, kind: str) -> None:
+    def its_agent_is_gone(self, yard: Yard, kind: str) -> Machine:
         machine = self.alone(yard, kind)
         # The agent cannot come back: its unit fails before it is there.
         lab.write(Path(f"/proc/{machine.init()}/root"), {
             "run/systemd/system/runyard-agent.service.d/broken.conf": "[Service]\nExecStartPre=/bin/false\n"})
         machine.within("systemctl", "daemon-reload")
         machine.within("systemctl", "kill", "--signal=KILL", "--kill-who=main", "runyard-agent")
-        self.switches_itself_off(machine, "the watchdog ends a machine whose agent is gone for good",
-                                 "the agent's deadline has passed and it did not act")
+        return self.switches_itself_off(machine, "the watchdog ends a machine whose agent is gone for good",
+                                        "the agent's deadline has passed and it did not act")
 
-    def its_program_is_gone(self, yard: Yard, kind: str) -> None:
+    def its_program_is_gone(self, yard: Yard, kind: str) -> Machine:
         machine = self.alone(yard, kind)
         machine.within("rm", "/usr/local/bin/runyard-agent")
         machine.within("systemctl", "kill", "--signal=KILL", "--kill-who=main", "runyard-agent")
-        self.switches_itself_off(machine, "the watchdog ends a machine whose agent's program is removed", "the watchdog cannot run")
+        return self.switches_itself_off(machine, "the watchdog ends a machine whose agent's program is removed",
+                                        "the watchdog cannot run")
 
-    def its_table_is_out_of_reach(self, yard: Yard, kind: str) -> None:
-        yard.ask(kind)
+    def its_table_is_out_of_reach(self, yard: Yard, kind: str) -> Machine:
+        run = yard.ask(kind)
         machine = yard.launched(kind)
         self.ends(yard)
         self.switches_itself_off(machine, "a machine that cannot reach its table says so and ends at its boot deadline",
                                  "no record within the boot deadline")
         says(machine, "cannot read this machine's record")
+        # No machine is to take its place.
+        yard.say("release", "--run-id", str(run), "--repository", lab.REPOSITORY)
+        return machine
 
     def alone(self, yard: Yard, kind: str) -> Machine:
         """A machine that a run holds, and whose operator is gone."""
@@ -248,11 +252,12 @@ class Stories:
         yard.operator.terminate()
         yard.operator.wait(lab.DEADLINE)
 
-    def switches_itself_off(self, machine: Machine, what: str, why: str) -> None:
+    def switches_itself_off(self, machine: Machine, what: str, why: str) -> Machine:
         with self.check(what):
             wait(f"the end of {machine.kind}", machine.began_and_is_off)
             must(machine.asked_to_end is None, "EC2 ended it")
             says(machine, f"powers off: {why}")
+        return machine
 
     # First boots that cannot succeed.
 
