@@ -74,7 +74,7 @@ causes! {
         "two yards share one GitHub scope and table name: give one another `table`",
         [["its name is connected from elsewhere"], ["a session for this runner already exists"]];
     "runner-group": "The runner group does not exist, or this repository may not use it.",
-        "name a group of the organisation in `runnerGroup`, and let the repository use it (`runyard doctor --preflight`)",
+        "name a group of the organisation in `runnerGroup`, and let the repository use it (`runyard doctor --config FILE --preflight`)",
         [["runner group"], ["unknownrunnergroup"]];
     "run-unknown": "GitHub knows no such run in that repository.",
         "provision inside the run itself, or with the run's own id and repository",
@@ -87,7 +87,7 @@ causes! {
          and accept the change in its installation",
         [["resource not accessible by"], ["must have admin rights"], ["403", "github"], ["github", "403"]];
     "github-scope": "GitHub has no such owner or repository for this credential.",
-        "install the App for that repository (`runyard doctor --preflight --repository OWNER/REPO`)",
+        "install the App for that repository (`runyard doctor --config FILE --preflight --repository OWNER/REPO`)",
         [["runner-registration", "404"], ["404", "runner-registration"], ["github", "404"], ["not found", "installation"]];
     "github-limit": "GitHub's rate limit is used up.",
         "wait until it is renewed (within the hour); runyard_github_rate_remaining shows what is left",
@@ -109,7 +109,7 @@ causes! {
         [["network is unreachable"], ["no route to host"], ["connection timed out"], ["connection refused"],
          ["error trying to connect"], ["tcp connect error"], ["couldn't connect to server"]];
     "machine-role": "AWS refuses the machine's role, or the machine has none.",
-        "set launch.instanceProfile to the stack's MachineProfile (`runyard doctor --preflight`)",
+        "set launch.instanceProfile to the stack's MachineProfile (`runyard doctor --config FILE --preflight`)",
         [["no credentials", "imds"], ["is not authorized to perform: dynamodb"], ["no instance profile"],
          ["invalid iam instance profile"]];
     "pre-runner-script": "The class's pre-runner script fails or takes too long.",
@@ -117,10 +117,10 @@ causes! {
         [["pre-runner"]];
     "operator-policy": "EC2 refuses the operator: its policy, or a rule of your organisation.",
         "give the operator's role config/iam/operator.json; look for a service control policy; \
-         `runyard doctor --preflight` tries each call",
+         `runyard doctor --config FILE --preflight` tries each call",
         [["unauthorizedoperation"], ["accessdenied"], ["authfailure"]];
     "quota": "The account's quota of EC2 is used up.",
-        "`runyard doctor --preflight` names the quota; ask for a higher one, or lower `max`",
+        "`runyard doctor --config FILE --preflight` names the quota; ask for a higher one, or lower `max`",
         [["vcpulimitexceeded"], ["instancelimitexceeded"], ["maxspotinstancecountexceeded"]];
     "no-capacity": "EC2 has none of the allowed types in the allowed zones now.",
         "allow more types (allowedInstanceTypes) and subnets of more zones; `--on-demand-fallback` for spot",

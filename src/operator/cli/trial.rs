@@ -122,7 +122,7 @@ pub(crate) async fn run(context: &mut CliContext, args: &TryArgs, asked: &Asked)
         Ok(Waited::Done(request)) => {
             let message = format!("failed: {}; {after}", plain(&request.status.message));
             let fix = format!(
-                "see the console above, `runyard events pool {}`, and `runyard doctor --preflight`",
+                "see the console above, `runyard events pool {}`, and `runyard doctor --config FILE --preflight`",
                 args.pool
             );
             Err(CliFailure::error("try", id, message, fix).exiting(Exit::RequestFailed))

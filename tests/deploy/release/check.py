@@ -106,6 +106,16 @@ def the_tagged_commit_knows_the_programs(clone, dist):
     wanted = [line for line in sums.read_text().splitlines() if re.search(r"  runyard-linux-\w+$", line)]
     assert lines == [line.replace("  ", f"  {ADDRESS}/") for line in wanted] and len(lines) == 2, lines
     refused(clone.run("check", VERSION), "exists already")
+    # A patch of an older minor version leaves `v0` where it is, and one that is no newest patch moves nothing.
+    moving = {f"v{major}.{minor}", f"v{major}"}
+    for newer, moves in ((f"{major}.{int(minor) + 1}.0", {f"v{major}.{minor}"}), (f"{major}.{minor}.99", set())):
+        clone.git("tag", "--delete", f"v{VERSION}", *moving)
+        clone.git("tag", f"v{newer}", *source)
+        clone.git("reset", "--quiet", "--hard", *source)
+        for name in moving:
+            clone.git("tag", name, *source)
+        assert clone.run("tag", VERSION, sums, ADDRESS).returncode == 0
+        assert set(clone.git("tag", "--points-at", "HEAD")) == {f"v{VERSION}", *moves}, (newer, clone.git("tag", "--points-at", "HEAD"))
 
 
 def main():

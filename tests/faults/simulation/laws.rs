@@ -290,7 +290,7 @@ impl Laws {
         }
     }
 
-    /// S14: a request that says it gave everything back has nothing at work.
+    /// S13: a request that says it gave everything back has nothing at work.
     fn given_back(&self, key: &RecordId, broken: &mut Broken) {
         let before = self.requests.get(key).filter(|before| before.phase() != Phase::Released);
         for id in before.into_iter().flat_map(|before| &before.status.instances) {
@@ -302,7 +302,7 @@ impl Laws {
                 .filter(|machine| machine.state().live())
                 .filter(|machine| !matches!(machine.place(), Place::IdlePooled | Place::IdleHeld))
             {
-                broken.push(format!("S14 {key}: released while {id} is {:?} for it", machine.place()));
+                broken.push(format!("S13 {key}: released while {id} is {:?} for it", machine.place()));
             }
         }
     }

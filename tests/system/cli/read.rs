@@ -237,7 +237,8 @@ fn a_failure_has_one_page_with_its_probable_cause_and_what_mends_it() {
     let told = yard.runs(&["debug", "request", "42"], 0).stdout;
     assert!(told.contains("probable cause: The account's quota of EC2 is used up."), "{told}");
     assert!(
-        told.contains("known by: request ") && told.contains("fix: `runyard doctor --preflight`"),
+        told.contains("known by: request ")
+            && told.contains("fix: `runyard doctor --config FILE --preflight`"),
         "{told}"
     );
     let page = yard.runs(&["debug", "request", "42", "-o", "json"], 0).json();

@@ -26,8 +26,8 @@ def causes(root: Path) -> str:
     assert len(rows) == len(re.findall(r'^    "[\w-]+":', table, re.MULTILINE)) > 20, f"{CAUSES}: the table is read wrongly"
     head = """# Causes of failures
 
-`runyard debug` holds what machines, EC2 and GitHub said about a failure against the signs of these causes, and names
-the first that fits. [troubleshooting.md](../troubleshooting.md) begins at what you see instead.
+`runyard debug` compares what machines, EC2 and GitHub reported about a failure with the signs of these causes, and
+names the first that fits. [troubleshooting.md](../troubleshooting.md) begins with the symptoms instead.
 
 """
     lines = [f"| `{name}` | {said(why)} | {said(fix)} |" for name, why, fix in rows]
@@ -49,13 +49,16 @@ def metrics(root: Path) -> str:
             # Up to the end of its own call.
             rest = source[one.end():end].split("?", 1)[0]
             labels = LABELS.search(rest)
+            if source[before.end():].startswith("Opts::new(name, help)"):
+                # A closure that makes several of the same labels.
+                labels = LABELS.search(source[before.end():])
             names = re.findall(r'"(\w+)"', labels[1]) if labels and labels[1] else ["resource_class"] if labels else []
             rows.append((one[1], kind, ", ".join(f"`{name}`" for name in names) or "–", said(one[2])))
     assert len({row[0] for row in rows}) == len(rows) > 25, f"{METRICS}: the tables are read wrongly"
     head = """# Metrics
 
-What `/metrics` of an operator offers. [contract.md](../contract.md#7-http-of-the-operator) says which of them other
-programs may rely on. The process collector's `process_` metrics stand beside. Labels are bounded: no ids.
+These are the metrics at `/metrics` of an operator. [contract.md](../contract.md#7-http-of-the-operator) says which of them other
+programs may rely on. There are also the process collector's `process_` metrics. Labels are bounded: no ids.
 
 """
     lines = [f"| `{name}` | {kind} | {labels} | {meaning} |" for name, kind, labels, meaning in sorted(rows)]
