@@ -387,7 +387,7 @@ class Stories:
             devices = ("fuse", "net/tun", "kvm")
             wanted = {f"ours opened {name}" for name in devices} | {f"clock denied {name}" for name in devices} | {
                 "ours seen", "clock seen", "proc unseen"}
-            must(wanted <= probes, f"{sorted(wanted - probes)} are not among {sorted(probes)}")
+            must(wanted <= probes, f"{sorted(wanted - probes)} are not among {sorted(probes)}: {machine.console()[-3000:]}")
 
     # What there is to read when something went wrong.
 
