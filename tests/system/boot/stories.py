@@ -233,6 +233,7 @@ class Stories:
     def its_table_is_out_of_reach(self, yard: Yard, kind: str) -> Machine:
         run = yard.ask(kind)
         machine = yard.launched(kind)
+        wait("its record", lambda: machine.id in yard.say("get", "instances", "-o", "json"))
         self.ends(yard)
         self.switches_itself_off(machine, "a machine that cannot reach its table says so and ends at its boot deadline",
                                  "no record within the boot deadline")
