@@ -80,9 +80,11 @@ class Machine:
                       ["set", far, "up", "master", "yard"]):
             subprocess.run(["ip", "link", *words], check=True)
         command.append(f"--network-interface={near}")
+        # A shell goes into the group: Python code between fork and exec may wait for ever for what another thread holds.
+        command = ["sh", "-c", 'echo $$ >"$0"; exec "$@"', str(group / "cgroup.procs"), *command]
         with self.console_file.open("wb") as console:
             self.nspawn = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=console, stderr=console, env=roots.environment(True),
-                                           start_new_session=True, preexec_fn=lambda: (group / "cgroup.procs").write_text("0"))
+                                           start_new_session=True)
 
     def number_the_job_user(self, upper: Path) -> None:
         """Keys are the kernel's, which all machines here share: each machine's jobs are another user."""
