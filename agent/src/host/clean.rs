@@ -10,7 +10,7 @@ use runyard_core::model::ClaimId;
 use rustix::fs::{AtFlags, Gid, Mode, RawDir, Uid};
 
 use super::layout::ClaimDirs;
-use super::output::detail;
+use super::output::{self, detail};
 use super::reach::keeps_to_its_own;
 use super::remove::{DIRECTORY, ENTRIES, empty, is_dir, remove};
 use super::sweep::{nothing_is_given, sweep};
@@ -53,7 +53,10 @@ impl Host {
         since: Option<u64>,
     ) -> Result<(), String> {
         self.forget_next();
-        if let Some(runner) = runner.filter(|runner| self.still_runs(*runner)) {
+        // One that never listened has no job to finish, and may not hear: a shell whose child ends by itself as SIGINT
+        // comes goes on as if nothing had been said, and `run.sh` begins with such children.
+        let listened = |_: &RunnerProcess| output::has_listened(&self.layout.run_log());
+        if let Some(runner) = runner.filter(|runner| self.still_runs(*runner)).filter(listened) {
             processes::interrupt(runner);
             if tokio::time::timeout(self.settings.stop, self.ended(runner)).await.is_err() {
                 tracing::warn!(%claim, "the runner did not stop in time; killing it");

@@ -97,6 +97,12 @@ pub(super) fn end_of(log: &Path) -> String {
     read().unwrap_or_default()
 }
 
+/// Whether the listener whose log this is may ever have taken a job. A log too long to be looked at whole says yes.
+pub(super) fn has_listened(log: &Path) -> bool {
+    let said = end_of(log);
+    said.contains(LISTENING) || said.len() as u64 >= LOOKED_AT
+}
+
 /// A reason and the last words of a log, fit for a record: short, on printable characters, without the secrets.
 pub(super) fn detail(reason: &str, said: &str, secrets: &[&str]) -> String {
     let mut said = said.to_owned();

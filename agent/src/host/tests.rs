@@ -390,6 +390,25 @@ async fn a_runner_that_does_not_finish_is_killed_with_all_processes_in_its_direc
     yard.nothing_is_left(&claim_id);
 }
 
+/// Until the listener is up, what its scripts are told may be lost: a shell whose child ends by itself at that moment goes
+/// on as if nothing had been said.
+#[tokio::test]
+async fn a_runner_that_never_listened_is_ended_without_being_asked() {
+    let deaf = |_: &Path| "#!/bin/sh\ntrap '' INT TERM\nwhile :; do sleep 0.05; done\n".to_owned();
+    let mut yard = TestHost::new(config_script, deaf);
+    yard.settings.stop = Duration::from_secs(24 * 3600);
+    let id = unique("deaf");
+    let (host, claim) = (yard.host(), claim(&id));
+    let configure = Task::Configure { claim: claim.clone(), registration: Box::new(run_credential("c")) };
+    assert_eq!(host.execute(configure).await, TaskOutcome::Configured);
+    let start = Task::Start { claim: claim.clone(), holder: Holder::default(), single_use: None };
+    let TaskOutcome::Started(runner) = host.execute(start).await else { panic!("run.sh was not started") };
+    let stop = host.execute(Task::Stop { claim: claim.clone(), runner: Some(runner), since: None });
+    let stopped = tokio::time::timeout(Duration::from_secs(600), stop).await;
+    assert_eq!(stopped, Ok(TaskOutcome::Stopped { registered: true }));
+    assert_eq!(marked(&format!("RUNYARD_CLAIM={id}")), []);
+}
+
 #[tokio::test]
 async fn a_job_that_tampers_with_the_runner_cannot_touch_its_removal() {
     let tampers = |calls: &Path| {

@@ -112,7 +112,7 @@ pub struct Intent {
     pub generation: u64,
     /// When the workflow wrote it, by its clock.
     pub created_at: Option<Timestamp>,
-    /// When a person asked that it fail (`runyard fail`).
+    /// When a person failed it (`runyard fail`).
     pub fail_requested_at: Option<Timestamp>,
     /// Who that was, as they named themselves.
     pub fail_requested_by: Option<String>,

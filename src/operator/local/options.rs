@@ -33,7 +33,8 @@ const DEFAULTS: [(&str, &str); 15] = [
     (LISTEN, "127.0.0.1:0"),
     ("RUNYARD_TIMING__CREATED", "2m"),
     ("RUNYARD_TIMING__CLAIMED", "1m"),
-    ("RUNYARD_TIMING__CLEANUP", "1m"),
+    // More than a runner may take to end.
+    ("RUNYARD_TIMING__CLEANUP", "2m"),
     ("RUNYARD_TIMING__GRACE", "1m"),
     ("RUNYARD_TIMING__HEARTBEAT", "2s"),
     ("RUNYARD_TIMING__STALE", "20s"),
