@@ -47,7 +47,8 @@ impl World {
     /// Puts a machine there and names it.
     pub fn born(&mut self, instance: Instance) -> String {
         self.born += 1;
-        let id = format!("i-{:017x}", 0x00fa_ce00_0000_0000_u64 + self.born);
+        // As EC2's, nobody else's: the processes that stand for a machine are known by it on the whole computer.
+        let id = format!("i-{:06x}face{:07x}", std::process::id(), self.born);
         let console = self.rules.consoles.clone();
         self.instances.insert(id.clone(), Instance { console, ..instance });
         id

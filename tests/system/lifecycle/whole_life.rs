@@ -43,7 +43,7 @@ async fn whole_life(cloud: impl FnOnce() -> Cloud) {
 
     served(&mut yard, 1).await;
     let launches = yard.launches().await;
-    assert_eq!(counts(&launches), (WARM, ASKED - WARM), "{launches:#?}");
+    assert_eq!(counts(&launches), (WARM, ASKED - WARM), "{launches:#?}\n{}", yard.last_words());
     let alive = yard.alive().await;
     assert_eq!(alive.len(), ASKED as usize);
     given_back(&mut yard, 1, &alive).await;
