@@ -446,14 +446,14 @@ def wide(top: str, count: str) -> None:
         os.close(os.open(f"{top}/{index}", os.O_CREAT | os.O_WRONLY))
 
 
-def fill(path: str) -> None:
-    """Until nothing more goes in."""
+def fill(path: str, most: str = "4096") -> None:
+    """Until nothing more goes in, or so many MiB are."""
     block = b"x" * (1 << 20)
     with open(path, "wb", buffering=0) as file:
         file.write(CANARY)
         try:
-            while file.write(block):
-                pass
+            for _ in range(int(most)):
+                file.write(block)
         except OSError as why:
             if why.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
