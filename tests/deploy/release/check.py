@@ -1,8 +1,10 @@
 """Do the scripts of a release stop at what is wrong, and tag what they should? In a clone, with files that stand for the
 programs. `config/release/rehearse` does the same with real ones, and takes as long as it takes to build them."""
 
+import json
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -24,7 +26,7 @@ class Clone:
         subprocess.run(["git", "clone", "--quiet", "--no-tags", f"file://{ROOT}", self.at], check=True)
         # What is being worked on, too: the scripts as they are now.
         for script in (ROOT / "config" / "release").iterdir():
-            (self.at / "config" / "release" / script.name).write_bytes(script.read_bytes())
+            shutil.copy(script, self.at / "config" / "release" / script.name)
         self.git("config", "user.name", "test")
         self.git("config", "user.email", "test@localhost")
         changes = self.at / "CHANGELOG.md"
@@ -82,9 +84,33 @@ def a_release_lacks_no_file(clone, dist):
 
 
 def the_notes_are_the_versions_own(clone):
-    ended = clone.run("notes", VERSION)
+    ended = clone.run("notes", VERSION, "https://example.com/tree")
     assert ended.returncode == 0 and "### Added" in ended.stdout and "## " + VERSION not in ended.stdout.split("\n"), ended
-    refused(clone.run("notes", "9.9.9"), "no section")
+    links = re.findall(r"\]\(([^)]*)\)", ended.stdout)
+    assert links and all(link.startswith("https://") for link in links), links
+    assert any(link.startswith("https://example.com/tree/docs/") for link in links), links
+    refused(clone.run("notes", "9.9.9", ADDRESS), "no section")
+
+
+def each_bill_of_materials_has_a_number_of_its_own(clone, dist):
+    bill = {"bomFormat": "CycloneDX", "specVersion": "1.3", "components": []}
+    bills = [dist / name for name in ("one.cdx.json", "two.cdx.json")]
+
+    def numbers(commit):
+        for path in bills:
+            path.write_text(json.dumps(bill))
+        ended = clone.run("serial", commit, *bills)
+        assert ended.returncode == 0, ended
+        return [json.loads(path.read_text())["serialNumber"] for path in bills]
+
+    made = numbers("a" * 40)
+    # As CycloneDX asks for it.
+    assert all(re.fullmatch(r"urn:uuid:[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", number) for number in made), made
+    assert made == numbers("a" * 40) and len({*made, *numbers("b" * 40)}) == 4, made
+    bills[0].write_text("{}")
+    refused(clone.run("serial", "a" * 40, *bills), "no bomFormat")
+    for path in bills:
+        path.unlink()
 
 
 def the_tagged_commit_knows_the_programs(clone, dist):
@@ -126,6 +152,7 @@ def main():
         every_place_of_the_version_is_checked(clone)
         a_release_lacks_no_file(clone, dist)
         the_notes_are_the_versions_own(clone)
+        each_bill_of_materials_has_a_number_of_its_own(clone, dist)
         the_tagged_commit_knows_the_programs(clone, dist)
     print("the release's scripts stop at what is wrong, and tag what they should")
 
