@@ -23,11 +23,15 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 PROGRAM = os.environ["RUNYARD_BIN"]
 REPOSITORY = "demo/app"
 OURS = "OWNER/runyard/"
-EXPRESSION = re.compile(r"\$\{\{\s*([\w-]+(?:\.[\w-]+)+)\s*\}\}")
+EXPRESSION = re.compile(r"\$\{\{(.*?)\}\}", re.DOTALL)
+TOKEN = re.compile(r"\s*(?:(?P<text>'(?:[^']|'')*')|(?P<call>[a-z]+)\(\)|(?P<name>[A-Za-z_][\w-]*(?:\.[\w-]+)*)|(?P<sign>&&|\|\||==|!=|!|[()]))\s*")
+SIGNS = {"&&": " and ", "||": " or ", "!": " not "}
 NOTED = ("make", "npm", "docker")
 """What jobs call, and only note here."""
-CLASSES = ("containers", "cached")
+CLASSES = ("containers", "cached", "untrusted")
 """The classes of the examples beside those of local mode; what they give their jobs has tests of its own."""
+SETTINGS = {"RUNYARD_GITHUB__RERUNS": "false", "RUNYARD_GITHUB__RUN_POLL": "1s"}
+"""Of the operator: it asks for no machines of a re-run itself, as rerun-failed.yml has it, and sees soon that a run is over."""
 LIMIT = 600
 """Seconds after which what hangs is given up: it judges nothing."""
 
@@ -46,20 +50,39 @@ def until(what, look):
     raise AssertionError(f"waited {LIMIT} s for {what}")
 
 
+def evaluate(text, contexts, calls=()):
+    """What an expression of GitHub's is, of those that the examples have: names, texts, operators, functions without arguments."""
+
+    def looked_up(name):
+        found = contexts
+        for part in name.split("."):
+            found = found.get(part, "") if isinstance(found, dict) else ""
+        return found
+
+    python, at = "", 0
+    while at < len(text):
+        token = TOKEN.match(text, at)
+        assert token, f"an expression that this test cannot evaluate: {text[at:]}"
+        at = token.end()
+        if token["text"]:
+            python += repr(token["text"][1:-1].replace("''", "'"))
+        elif token["call"]:
+            python += repr(dict(calls)[token["call"]])
+        elif token["name"]:
+            python += repr(looked_up(token["name"]))
+        else:
+            python += SIGNS.get(token["sign"], token["sign"])
+    return eval(python, {"__builtins__": {}})  # Of literals and operators alone.
+
+
 def fill(text, contexts):
-    """The text with its expressions evaluated, as far as the examples have any: names, no operators."""
+    """The text with its expressions evaluated."""
 
     def value(match):
-        found = contexts
-        for name in match[1].split("."):
-            found = found.get(name, "") if isinstance(found, dict) else ""
+        found = evaluate(match[1], contexts)
         return found if isinstance(found, str) else json.dumps(found)
 
-    if isinstance(text, bool):
-        return str(text).lower()
-    filled = EXPRESSION.sub(value, str(text))
-    assert "${{" not in filled, f"an expression that this test cannot evaluate: {filled}"
-    return filled
+    return str(text).lower() if isinstance(text, bool) else EXPRESSION.sub(value, str(text))
 
 
 class Yard:
@@ -73,14 +96,14 @@ class Yard:
     @contextlib.contextmanager
     def up(self):
         with self.log.open("wb") as log:
-            program = subprocess.Popen([PROGRAM, "up", "--dir", self.dir], stdout=log, stderr=log)
+            program = subprocess.Popen([PROGRAM, "up", "--dir", self.dir], stdout=log, stderr=log, env=os.environ | SETTINGS)
         try:
             until("the yard", lambda: "Runyard is up" in self.log.read_text() or program.poll() is not None)
             assert program.poll() is None, self.log.read_text()
             lines = (self.dir / "env").read_text().splitlines()
             pairs = (line.removeprefix("export ").split("=", 1) for line in lines if line.startswith("export "))
             self.environment = {name: value.strip("'\"") for name, value in pairs}
-            self.github = f"http://127.0.0.1:{(self.dir / 'github' / 'api.port').read_text().strip()}/_workflow/runs"
+            self.github = f"http://127.0.0.1:{(self.dir / 'github' / 'api.port').read_text().strip()}"
             self.token = (self.dir / "github" / "github-token").read_text().strip()
             yield self
         finally:
@@ -89,9 +112,23 @@ class Yard:
 
     def call(self, path, body=None):
         data = None if body is None else json.dumps(body).encode()
+        path = path if path.startswith("/repos/") else f"/_workflow/runs{path}"
         asked = urllib.request.Request(self.github + path, data, {"Authorization": f"Bearer {self.token}"})
         with urllib.request.urlopen(asked, timeout=LIMIT) as answer:
             return json.load(answer)
+
+    def ended(self, run_id, attempt):
+        """The jobs of an attempt, once they have ended."""
+        def over():
+            jobs = [job for job in self.call(f"/{run_id}")["jobs"] if job["attempt"] == attempt]
+            return jobs if jobs and all(job["status"] == "completed" for job in jobs) else None
+        return until(f"attempt {attempt} of run {run_id}", over)
+
+    def given_back(self, run_id):
+        """All requests of the run are over, and no machine serves it any more."""
+        requests = [one for one in self.verb("get", "requests", "--all") if str(one["runId"]) == str(run_id)]
+        machines = [one for one in self.verb("get", "instances") if str(one.get("runId", "")) == str(run_id)]
+        return requests and not machines and all(one["phase"] == "Released" for one in requests)
 
     def verb(self, *arguments, given=""):
         ended = subprocess.run(
@@ -102,12 +139,14 @@ class Yard:
 
 
 class Play:
-    """One workflow's run."""
+    """One workflow's run. `meanwhile`: what else goes on once jobs wait for borrowed machines."""
 
-    def __init__(self, yard, path, run_id, inputs=None):
-        self.yard, self.path, self.run_id = yard, path, run_id
+    def __init__(self, yard, path, run_id, inputs=None, event=None, meanwhile=lambda: None):
+        self.yard, self.path, self.run_id, self.meanwhile = yard, path, run_id, meanwhile
         self.jobs = load(path)["jobs"]
         self.inputs, self.needs, self.called = inputs or {}, {}, []
+        event_name = next((name for name in event or {} if name != "action"), "push")
+        self.github = {"token": "none", "run_id": str(run_id), "repository": REPOSITORY, "event": event or {}, "event_name": event_name}
         self.results = yard.scratch / f"{run_id}.results"
 
     def order(self):
@@ -121,19 +160,31 @@ class Play:
     def play(self):
         for name in self.order():
             job = self.jobs[name]
-            label = fill(job["runs-on"], {"needs": self.needs})
+            if not self.wanted(job):
+                self.needs[name] = {"outputs": {}, "result": "skipped"}
+                continue
+            label = fill(job["runs-on"], {"needs": self.needs, "github": self.github})
             assert label, f"{self.path.name}: {name} has an empty label"
             outputs = self.hosted(job) if label.startswith("ubuntu-") else self.borrowed(name, job, label)
             self.needs[name] = {"outputs": outputs, "result": "success"}
+
+    def wanted(self, job):
+        """By its condition, to which GitHub adds `success()` where it asks for no status itself."""
+        results = [self.needs[name]["result"] for name in needs_of(job)]
+        calls = {"always": True, "cancelled": False, "failure": "failure" in results, "success": set(results) <= {"success"}}
+        condition = EXPRESSION.sub(r"\1", str(job.get("if", "success()")))
+        if not any(f"{name}()" in condition for name in calls):
+            condition = f"success() && ({condition})"
+        return evaluate(condition, {"needs": self.needs, "github": self.github}, calls)
 
     def hosted(self, job):
         """A job of GitHub's runner, here."""
         steps = {}
         for number, step in enumerate(job["steps"]):
             uses = step.get("uses", "")
-            contexts = {"steps": steps, "inputs": self.inputs, "needs": self.needs}
+            contexts = {"steps": steps, "inputs": self.inputs, "needs": self.needs, "github": self.github}
             if "run" in step:
-                environment = {k: fill(v, contexts | {"github": {"token": "none"}}) for k, v in step.get("env", {}).items()}
+                environment = {k: fill(v, contexts) for k, v in step.get("env", {}).items()}
                 outputs = self.script(step["run"], environment)
             elif uses.startswith(OURS):
                 action = ROOT / uses.removeprefix(OURS).partition("@")[0]
@@ -189,12 +240,8 @@ class Play:
             })
         before = len(self.noted())
         self.yard.call(f"/{self.run_id}/jobs", {"jobs": specs, "open": True})
-
-        def over():
-            jobs = self.yard.call(f"/{self.run_id}")["jobs"]
-            return jobs if all(one["status"] == "completed" for one in jobs) else None
-
-        jobs = until(f"{self.path.name}: {name}", over)
+        self.meanwhile()
+        jobs = self.yard.ended(self.run_id, 1)
         assert all(one["conclusion"] == "success" for one in jobs), jobs
         noted = self.noted()[before:]
         calls = sum(line.split()[:1] != [] and line.split()[0] in NOTED for step in scripts for line in step["run"].splitlines())
@@ -204,16 +251,57 @@ class Play:
     def noted(self):
         return self.results.read_text().splitlines() if self.results.exists() else []
 
-    def given_back(self):
-        """All requests of the run are over, and none of its machines serves it any more."""
-        requests = [one for one in self.yard.verb("get", "requests", "--all") if str(one["runId"]) == str(self.run_id)]
-        machines = [one for one in self.yard.verb("get", "instances") if str(one.get("runId", "")) == str(self.run_id)]
-        return requests and not machines and all(one["phase"] == "Released" for one in requests)
-
 
 def needs_of(job):
     needs = job.get("needs", [])
     return [needs] if isinstance(needs, str) else needs
+
+
+def pull_requests(yard):
+    """The pair of workflows for pull requests: one of the repository's own branches, and one of a fork."""
+    own, lends = ROOT / "config/workflows/pull-requests.yml", ROOT / "config/workflows/forks.yml"
+    for run_id, head in ((301, REPOSITORY), (302, "mallory/app")):
+        of_fork = head != REPOSITORY
+        yard.call("", {"repository": REPOSITORY, "run_id": run_id, "open": True})
+        run = {"id": str(run_id), "run_attempt": "1", "event": "pull_request", "head_repository": {"full_name": head}}
+
+        def lend(action, run=run, run_id=run_id, conclusion=""):
+            play = Play(yard, lends, run_id + 10, event={"action": action, "workflow_run": run | {"conclusion": conclusion}})
+            play.play()
+            return play.called
+
+        event = {"pull_request": {"head": {"repo": {"full_name": head}}}}
+        lent = []
+        play = Play(yard, own, run_id, event=event, meanwhile=lambda: lent.extend(lend("in_progress")))
+        play.play()
+        yard.call(f"/{run_id}/jobs", {"open": False})
+        lent += lend("completed", conclusion="success")
+        called = ["provision", "release"]
+        assert (play.called, lent) == (([], called) if of_fork else (called, [])), (head, play.called, lent)
+        assert play.needs["test"]["result"] == "success", play.needs
+        until(f"the machine of the pull request of {head}", lambda: yard.given_back(run_id))
+        print(f"{own.name} and {lends.name}: the pull request of {head} had its machine, and gave it back", flush=True)
+
+
+def run_again(yard):
+    """A job fails, the run is over, its machine is given back; "Re-run failed jobs", and somebody starts the workflow for that."""
+    path, run_id = ROOT / "examples/rerun-failed.yml", 201
+    asked = ("--run-id", str(run_id), "--repository", REPOSITORY)
+    step = '[ -e "$RESULTS" ] || { touch "$RESULTS"; exit 1; }'
+    spec = {"name": "again", "runs_on": [str(run_id)], "steps": [step], "env": {"RESULTS": str(yard.scratch / "again")}}
+    yard.call("", {"repository": REPOSITORY, "run_id": run_id, "jobs": [spec]})
+    yard.verb("provision", *asked, "--class", "small", "--count", "1", "--wait")
+    assert [job["conclusion"] for job in yard.ended(run_id, 1)] == ["failure"]
+    yard.verb("release", *asked, "--wait")
+    yard.call(f"/repos/{REPOSITORY}/actions/runs/{run_id}/rerun-failed-jobs", {})
+    (yard.scratch / "bin").mkdir()
+    gh = yard.scratch / "bin" / "gh"
+    gh.write_text(f'#!/bin/sh\n[ "$1 $2" = "api repos/{REPOSITORY}/actions/runs/{run_id}" ] && echo 2\n')
+    gh.chmod(0o755)
+    Play(yard, path, 202, {"run-id": str(run_id), "name": "default", "class": "small", "count": "1"}).play()
+    assert [job["conclusion"] for job in yard.ended(run_id, 2)] == ["success"]
+    until(f"{path.name}: the operator to take the machine back", lambda: yard.given_back(run_id))
+    print(f"{path.name}: the job that failed has run again, and its machine came back", flush=True)
 
 
 def main():
@@ -227,22 +315,12 @@ def main():
             play = Play(yard, path, run_id)
             play.play()
             assert "provision" in play.called and "release" in play.called, play.called
-            until(f"{path.name}: the machines to be given back", play.given_back)
+            until(f"{path.name}: the machines to be given back", lambda: yard.given_back(run_id))
             yard.call(f"/{run_id}/jobs", {"open": False})
             print(f"{path.name}: its jobs made {len(play.noted())} calls, and all machines came back", flush=True)
 
-        # The jobs of a run that wait for a label; then somebody asks in its name, by the workflow for that.
-        path = ROOT / "examples/rerun-failed.yml"
-        waiting = 201
-        (yard.scratch / "bin").mkdir()
-        gh = yard.scratch / "bin" / "gh"
-        gh.write_text('#!/bin/sh\n[ "$1 $2" = "api repos/demo/app/actions/runs/201" ] && echo 1\n')
-        gh.chmod(0o755)
-        spec = {"name": "again", "runs_on": [str(waiting)], "steps": ["true"]}
-        yard.call("", {"repository": REPOSITORY, "run_id": waiting, "jobs": [spec], "open": True})
-        Play(yard, path, 202, {"run-id": str(waiting), "name": "default", "class": "small", "count": "1"}).play()
-        until("the job that waited", lambda: yard.call(f"/{waiting}")["jobs"][0]["conclusion"] == "success")
-        print(f"{path.name}: the job that waited has run", flush=True)
+        pull_requests(yard)
+        run_again(yard)
 
 
 if __name__ == "__main__":
