@@ -78,6 +78,9 @@ source "amazon-ebs" "machine" {
   ssh_username            = local.chosen.user
   temporary_key_pair_type = "ed25519"
 
+  # The key that Packer makes is on no machine of the image.
+  ssh_clear_authorized_keys = true
+
   # The machine that builds, as machines of a yard are: no IMDSv1.
   metadata_options {
     http_endpoint               = "enabled"
