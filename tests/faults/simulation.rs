@@ -234,9 +234,10 @@ fn table(reports: &[Report]) {
     let simulated: Duration = reports.iter().map(|report| report.simulated).sum();
     let sum = |of: fn(&Report) -> u64| reports.iter().map(of).sum::<u64>();
     println!(
-        "{} seeds, traces {:016x}, {calls} port calls, {:.1} simulated hours, {} requests ready, {} claims, {} of them of pooled machines, {} compared by share, nobody passed over more than {} times",
+        "{} seeds, traces {:016x}, {calls} port calls, at most {} of one, {:.1} simulated hours, {} requests ready, {} claims, {} of them of pooled machines, {} compared by share, nobody passed over more than {} times",
         reports.len(),
         reports.iter().fold(0, |all, report| all ^ report.hash),
+        reports.iter().map(|report| report.calls).max().unwrap_or(0),
         simulated.as_secs_f64() / 3600.0,
         sum(|r| r.ready),
         sum(|r| r.claims),

@@ -41,6 +41,9 @@ pub(crate) struct Report {
     pub(crate) failure: Option<String>,
 }
 
+/// No seed makes a fourth as many port calls.
+const MOST_CALLS: u64 = 400_000;
+
 /// Lives one seed; `told`: every event is printed.
 pub(crate) fn live(seed: u64, told: bool, bug: Option<Bug>) -> Report {
     live_under(seed, told, bug, None)
@@ -245,6 +248,12 @@ async fn within(
         }
         if Instant::now() >= end {
             return Err(format!("not within {bound:?}: {law} {}", wrong.join("; ")));
+        }
+        if world.trace.calls() > MOST_CALLS {
+            return Err(format!(
+                "{MOST_CALLS} port calls: something is done over and over: {}",
+                wrong.join("; ")
+            ));
         }
         sleep(Duration::from_secs(5)).await;
     }
