@@ -6,6 +6,7 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use nix::sched::{CloneFlags, setns, unshare};
@@ -18,6 +19,9 @@ const ETH: &str = "eth0";
 /// For benchmarks of networks (RFC 2544): no VPC has them. Two addresses a link, of four.
 const FIRST: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 0);
 const LINKS: u32 = 1 << 15;
+/// How often links are looked for that must go, and how long between two looks: a second in all.
+const LOOKS: u32 = 50;
+const LOOK: Duration = Duration::from_millis(20);
 
 /// The machine's address and the job's on the link of this number.
 fn addresses(link: u32) -> (Ipv4Addr, Ipv4Addr) {
@@ -55,15 +59,21 @@ pub(super) fn connect(link: u32) -> anyhow::Result<()> {
 /// # Errors
 /// A link does not go.
 pub(super) fn cut() -> anyhow::Result<()> {
-    let left = links()?;
-    for link in &left {
-        // It may go by itself meanwhile.
-        let _ = Command::new("ip").args(["link", "delete", link]).stderr(Stdio::null()).status();
+    // One whose namespace is on its way out, or that a jail was making when it was ended, is there for a moment more.
+    for look in 0..LOOKS {
+        let left = links()?;
+        if left.is_empty() {
+            return Ok(());
+        }
+        for link in &left {
+            // It may go by itself meanwhile.
+            let _ = Command::new("ip").args(["link", "delete", link]).stderr(Stdio::null()).status();
+        }
+        if look > 0 {
+            std::thread::sleep(LOOK);
+        }
     }
-    match left.is_empty() || links()?.is_empty() {
-        true => Ok(()),
-        false => bail!("a link of an earlier job does not go"),
-    }
+    bail!("a link of an earlier job does not go")
 }
 
 fn links() -> anyhow::Result<Vec<String>> {

@@ -204,10 +204,20 @@ impl Running {
     }
 
     async fn ends(&mut self) -> String {
+        self.ends_with(0).await
+    }
+
+    /// After a signal that it passed on, `run.sh` ends with what its wait said: 128 and the signal's number.
+    async fn ends_by(&mut self, signal: Signal) -> String {
+        self.signal(signal);
+        self.ends_with(128 + signal as i32).await
+    }
+
+    async fn ends_with(&mut self, code: i32) -> String {
         let status =
             tokio::time::timeout(PATIENCE, self.child.wait()).await.expect("run.sh ends in time").unwrap();
         let output = read(&self.output);
-        assert!(status.success(), "{status}: {output}");
+        assert_eq!(status.code(), Some(code), "{output}");
         output
     }
 }
@@ -257,8 +267,7 @@ async fn a_runner_registers_serves_a_job_stops_and_is_removed() {
     assert!(job.log.contains(&format!("hello from r1 for octo/app#{run}\n")), "{}", job.log);
     assert!(job.log.contains("/r1/_work/app/app\noops\n"), "{}", job.log);
     assert_eq!(job.runner_name.as_deref(), Some("r1"));
-    running.signal(Signal::SIGINT);
-    let output = running.ends().await;
+    let output = running.ends_by(Signal::SIGINT).await;
     assert!(
         output.contains("Running job: build") && output.contains("completed with result: Failed"),
         "{output}"
@@ -347,8 +356,7 @@ async fn a_signal_cancels_the_job_and_leaves_no_process_behind() {
     );
     let child = package.root.join("_work/app/app/child");
     until("the job runs", || read(&child).ends_with('\n')).await;
-    running.signal(Signal::SIGTERM);
-    let output = running.ends().await;
+    let output = running.ends_by(Signal::SIGTERM).await;
     assert!(output.contains("completed with result: Canceled"), "{output}");
     let job = bench.finished(run).await;
     assert_eq!(job.status, JobStatus::Completed(Conclusion::Cancelled), "{}", job.log);
@@ -471,8 +479,7 @@ async fn steps_always_to_be_done_follow_a_cancellation_but_not_the_runners_end()
     std::fs::remove_file(&started).unwrap();
     let stopped = bench.queue("x", &steps);
     until("the next job runs", || started.exists()).await;
-    running.signal(Signal::SIGINT);
-    running.ends().await;
+    running.ends_by(Signal::SIGINT).await;
     let job = bench.finished(stopped).await;
     assert_eq!(job.status, JobStatus::Completed(Conclusion::Cancelled));
     assert!(!job.log.contains("the last step\n"), "{}", job.log);
