@@ -1,4 +1,4 @@
-# What `terraform output -json | runyard init --stack-outputs - --file pools.yaml` reads, and what is named elsewhere.
+# What `runyard apply --stack-outputs` reads (examples/terraform), and what is named elsewhere.
 
 output "table" {
   description = "The operator's table, and --table of commands"

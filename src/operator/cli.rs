@@ -34,6 +34,8 @@ mod logs;
 mod names;
 #[cfg(feature = "ec2")]
 mod network;
+#[cfg(test)]
+mod newer_tests;
 mod path;
 mod pick;
 mod plan_explain;

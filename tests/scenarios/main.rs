@@ -26,6 +26,7 @@ mod jobs_are_run_again;
 mod machines_are_measured;
 mod messages_are_only_hints;
 mod pools_keep_machines_warm;
+mod programs_of_two_versions;
 mod the_history_is_kept;
 mod the_lease_changes_hands;
 mod the_table_is_listed;

@@ -152,6 +152,27 @@ mod tests {
     }
 
     #[test]
+    fn a_box_opens_without_additions_and_with_fields_of_a_newer_operator() {
+        let key = AgentKey::generate(&mut OsRng);
+        let first = serde_json::json!({"claimId": "i-1.4", "seq": 1, "url": "https://github.com/a/b", "token": "secret",
+            "runnerName": "runyard-i-1.4", "labels": ["42"], "runnerGroup": "", "expiresAt": "2026-01-01T00:00:00Z"});
+        let mut newer = first.clone();
+        newer["preemption"] = serde_json::json!({"score": 7});
+        for sent in [first, newer] {
+            let sealed = seal(&sent, &key.public(), &mut OsRng).unwrap();
+            let Ok(opened) = key.open::<RegistrationCredential>(&sealed) else { panic!("{sent}") };
+            assert_eq!(
+                (opened.claim_id.as_str(), opened.seq, opened.labels),
+                ("i-1.4", 1, vec!["42".to_owned()])
+            );
+            let additions = (opened.ahead_id, opened.runner_id, opened.keep.len());
+            assert_eq!(additions, (None, None, 0));
+            let Ok(removal) = key.open::<RemovalCredential>(&sealed) else { panic!("{sent}") };
+            assert_eq!(removal.token, "secret");
+        }
+    }
+
+    #[test]
     fn a_key_that_is_none_is_refused() {
         for bad in ["", "AAAA", "not base64!"] {
             assert_eq!(seal(&removal(), bad, &mut OsRng).err(), Some(SealError::Key), "{bad}");

@@ -45,8 +45,8 @@ pub(crate) fn value(expression: &Expression, names: &Names) -> Result<Value, Str
             function(call.name.name.as_str(), &args)?
         }
         Expression::Traversal(of) => {
-            let mut operators = of.operators.iter().map(hcl_edit::repr::Decorated::value);
-            operators.try_fold(value(&of.expr, names)?, |found, operator| step(&found, operator, names))?
+            let operators: Vec<_> = of.operators.iter().map(hcl_edit::repr::Decorated::value).collect();
+            steps(value(&of.expr, names)?, &operators, names)?
         }
         Expression::BinaryOp(of) => {
             let (left, right) = (value(&of.lhs_expr, names)?, value(&of.rhs_expr, names)?);
@@ -77,6 +77,16 @@ fn interpolated(template: &StringTemplate, names: &Names) -> Result<String, Stri
         Element::Directive(_) => Err("no directives".to_owned()),
     };
     template.iter().map(element).collect()
+}
+
+fn steps(found: Value, operators: &[&TraversalOperator], names: &Names) -> Result<Value, String> {
+    match (operators, &found) {
+        ([], _) => Ok(found),
+        ([TraversalOperator::FullSplat(_), rest @ ..], Value::Array(all)) => {
+            all.iter().map(|one| steps(one.clone(), rest, names)).collect()
+        }
+        ([operator, rest @ ..], _) => steps(step(&found, operator, names)?, rest, names),
+    }
 }
 
 fn step(found: &Value, operator: &TraversalOperator, names: &Names) -> Result<Value, String> {
@@ -129,6 +139,11 @@ fn function(name: &str, args: &[Value]) -> Result<Value, String> {
         "jsonencode" => json!(arg(0)?.to_string()),
         "jsondecode" => serde_json::from_str(of(0)?).map_err(|error| error.to_string())?,
         "toset" => arg(0)?.clone(),
+        "one" => match arg(0)?.as_array().map(Vec::as_slice) {
+            Some([]) => Value::Null,
+            Some([only]) => only.clone(),
+            _ => return Err(format!("not at most one: {}", arg(0)?)),
+        },
         "length" => match arg(0)? {
             Value::Array(all) => json!(all.len()),
             Value::Object(all) => json!(all.len()),
@@ -152,6 +167,7 @@ fn expressions_are_worth_what_terraform_says() {
     for (expression, wanted) in [
         (r#""${n}-$${n}""#, json!("z-${n}")),
         (r#"a.b[1] == "y" ? n : a.missing"#, json!("z")),
+        (r#"one([{ x = a.b[0] }][*].x)"#, json!("x")),
         (r#"[for at, one in a.b : "${at}${one}" if one != "x"]"#, json!(["1y"])),
         (r#"{ for key, of in a : lower(key) => length(of) }"#, json!({"b": 2, "c": 1})),
         (r#"merge({ (n) = 1 }, lookup(a, "missing", { k = true }))"#, json!({"z": 1, "k": true})),

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hcl_edit::expr::Expression;
 use hcl_edit::structure::{Block, Body};
+use runyard::model::PoolSpec;
 use serde_json::{Map, Value, json};
 
 use crate::policies::documents::{KEY, config};
@@ -376,4 +377,74 @@ fn the_module_runs_the_operator_as_the_template_does() {
     assert_eq!(of("deployment_maximum_percent"), service["DeploymentConfiguration"]["MaximumPercent"]);
     let least = &service["DeploymentConfiguration"]["MinimumHealthyPercent"];
     assert_eq!(of("deployment_minimum_healthy_percent"), *least);
+}
+
+fn example(name: &str) -> String {
+    std::fs::read_to_string(config().join("../examples/terraform").join(name)).unwrap()
+}
+
+/// What the example of a yard tells of itself with these variables, and the module that it calls.
+fn yard_of_the_example(variables: &Value) -> (Module, Map<String, Value>) {
+    let body: Body = example("main.tf").parse().expect("HCL");
+    let names = Names::from([("var".to_owned(), variables.clone())]);
+    let call = body.get_blocks("module").next().expect("it calls the module");
+    let arguments = call.body.attributes().filter(|one| one.key.as_str() != "source");
+    let arguments: Vec<(&str, Value)> =
+        arguments.map(|one| (one.key.as_str(), hcl::value(&one.value, &names).unwrap())).collect();
+    let module = Module::with(&arguments, "aws", "amazonaws.com");
+    let told = |block: &Block, names: &Names| {
+        let value = block.body.get_attribute("value").expect("an output has a value");
+        (block.labels[0].as_str().to_owned(), hcl::value(&value.value, names).unwrap())
+    };
+    let outputs: Map<String, Value> =
+        module.blocks("output").map(|block| told(block, &module.names)).collect();
+    let names = Names::from([("module".to_owned(), json!({"runyard": outputs}))]);
+    let outputs = body.get_blocks("output").map(|block| told(block, &names)).collect();
+    (module, outputs)
+}
+
+#[test]
+fn the_example_makes_a_yard_whose_outputs_complete_its_pools() {
+    let subnets = json!(["subnet-01", "subnet-02"]);
+    let variables = json!({"region": "eu-west-1", "github_owner": "Acme", "github_owner_id": "123456",
+        "vpc_id": "vpc-01", "subnet_ids": subnets});
+    let (module, outputs) = yard_of_the_example(&variables);
+    for (kind, name) in [
+        ("aws_iam_openid_connect_provider", "github"),
+        ("aws_iam_role", "workflow"),
+        ("aws_security_group", "machine"),
+    ] {
+        assert!(module.made(kind, name), "{kind}.{name}");
+    }
+    assert!(!module.made("aws_ecs_service", "operator"), "the operator is run by whoever takes it");
+    let given = [("GitHubOwner", "Acme"), ("GitHubOwnerId", "123456"), ("GitHubOidcProvider", "create")];
+    let stack = Stack::with(&given);
+    let workflow = stack.properties("WorkflowPolicy").expect("it is made");
+    assert_eq!(module.json("aws_iam_policy", "workflow", "policy"), workflow["PolicyDocument"]);
+    let trust = module.json("aws_iam_role", "workflow", "assume_role_policy");
+    let role = stack.properties("WorkflowRole").expect("it is made");
+    let condition = &trust["Statement"][0]["Condition"];
+    assert_eq!(*condition, role["AssumeRolePolicyDocument"]["Statement"][0]["Condition"]);
+    let wanted = [
+        ("table", json!("<aws_dynamodb_table.table.name>")),
+        ("machine_profile", json!("<aws_iam_instance_profile.machine.name>")),
+        ("machine_security_group", json!("<aws_security_group.machine.id>")),
+        ("subnet_ids", subnets),
+        ("workflow_role", json!("<aws_iam_role.workflow.arn>")),
+    ];
+    assert_eq!(outputs, wanted.map(|(name, value)| (name.to_owned(), value)).into_iter().collect());
+
+    let pools: Value = serde_norway::from_str(&example("pools.yaml")).expect("YAML");
+    let pools = pools["pools"].as_array().expect("pools");
+    let classes: Vec<_> = pools.iter().map(|pool| pool["resourceClass"].clone()).collect();
+    assert_eq!(json!(classes), module.names["var"]["classes"], "each has its queue");
+    for pool in pools {
+        let launch = pool["launch"].as_object().expect("a launch to complete");
+        let own = ["instanceProfile", "subnetIds", "securityGroupIds", "launchTemplateId"];
+        assert!(!own.iter().any(|key| launch.contains_key(*key)), "{launch:?}");
+        let spec: PoolSpec = serde_json::from_value(pool.clone()).expect("a class");
+        let known = serde_json::to_value(spec).expect("JSON");
+        let unknown = pool.as_object().expect("a map").keys().find(|key| known.get(*key).is_none());
+        assert_eq!(unknown, None, "a key of no class");
+    }
 }

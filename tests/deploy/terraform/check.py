@@ -2,6 +2,7 @@
 module makes is evaluated by tests/deploy/policies."""
 
 import pathlib
+import re
 import sys
 
 import hcl2
@@ -26,12 +27,16 @@ def main():
     assert required and len(variables) > len(required), variables.keys()
     example = read(ROOT / "examples/terraform/main.tf")
     ((name, module),) = example["module"][0].items()
+    declared = {bare(name) for one in example["variable"] for name in one}
+    named = set(re.findall(r"\bvar\.(\w+)", (ROOT / "examples/terraform/main.tf").read_text()))
+    assert declared == named, f"declared and not used, or the other way round: {declared ^ named}"
     given = {key for key in module if not key.startswith("__")} - {"source"}
     assert given <= variables.keys(), f"the module has no {sorted(given - variables.keys())}"
     assert required <= given, f"the module must have {sorted(required - given)}"
     assert bare(module["source"]).endswith("//config/terraform?ref=COMMIT"), module["source"]
-    ((_, output),) = example["output"][0].items()
-    assert f"module.{bare(name)}" in output["value"], output
+    outputs = {bare(name) for path in (ROOT / "config/terraform").glob("*.tf") for one in read(path).get("output", []) for name in one}
+    for output, body in (pair for one in example["output"] for pair in one.items()):
+        assert bare(output) in outputs and f"module.{bare(name)}.{bare(output)}" in body["value"], body
     print("the Terraform example fits the module")
 
 
