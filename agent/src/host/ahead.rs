@@ -86,7 +86,7 @@ impl Host {
         if self.settings.isolation.is_none() {
             return Ok(Prepared { jails: None, made_of: String::new(), sha256: sha256.to_owned() });
         }
-        network::cut().map_err(io::Error::other)?;
+        network::cut().await.map_err(io::Error::other)?;
         let made_of = mounts::made_of()?;
         let jails = (
             self.jail_for_check()?,

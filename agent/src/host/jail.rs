@@ -37,7 +37,7 @@ pub const NO_JAIL: u8 = 125;
 /// The program itself, wherever it is and whatever is mounted there.
 pub(super) const ITSELF: &str = "/proc/self/exe";
 /// How long a jail may take until it is made.
-const MADE: Duration = Duration::from_secs(30);
+pub(super) const MADE: Duration = Duration::from_secs(30);
 /// Each user is the same in there as outside; what belongs to the namespace, keyrings for example, is not.
 const SAME: &str = "0 0 4294967295";
 

@@ -11,6 +11,9 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use nix::sched::{CloneFlags, setns, unshare};
 use nix::unistd::getppid;
+use tokio::time::{Instant, sleep};
+
+use super::jail;
 
 /// How the machine's ends of such links begin; the rules of the firewall name them so.
 pub(super) const LINK: &str = "ryjob";
@@ -19,9 +22,8 @@ const ETH: &str = "eth0";
 /// For benchmarks of networks (RFC 2544): no VPC has them. Two addresses a link, of four.
 const FIRST: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 0);
 const LINKS: u32 = 1 << 15;
-/// How often links are looked for that must go, and how long between two looks: a second in all.
-const LOOKS: u32 = 50;
-const LOOK: Duration = Duration::from_millis(20);
+/// Between two looks for links that must go.
+const LOOK: Duration = Duration::from_millis(5);
 
 /// The machine's address and the job's on the link of this number.
 fn addresses(link: u32) -> (Ipv4Addr, Ipv4Addr) {
@@ -58,22 +60,31 @@ pub(super) fn connect(link: u32) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// A link does not go.
-pub(super) fn cut() -> anyhow::Result<()> {
-    // One whose namespace is on its way out, or that a jail was making when it was ended, is there for a moment more.
-    for look in 0..LOOKS {
+pub(super) async fn cut() -> anyhow::Result<()> {
+    cut_all(links, |link| {
+        // It may go by itself meanwhile.
+        let _ = Command::new("ip").args(["link", "delete", link]).stderr(Stdio::null()).status();
+    })
+    .await
+}
+
+/// A jail that was let go while it was made is made to its end, and its link comes after a first look.
+async fn cut_all(
+    mut links: impl FnMut() -> anyhow::Result<Vec<String>>,
+    mut delete: impl FnMut(&str),
+) -> anyhow::Result<()> {
+    let end = Instant::now() + jail::MADE;
+    loop {
         let left = links()?;
         if left.is_empty() {
             return Ok(());
         }
-        for link in &left {
-            // It may go by itself meanwhile.
-            let _ = Command::new("ip").args(["link", "delete", link]).stderr(Stdio::null()).status();
+        if Instant::now() >= end {
+            bail!("links of earlier jobs do not go: {}", left.join(", "));
         }
-        if look > 0 {
-            std::thread::sleep(LOOK);
-        }
+        left.iter().for_each(|link| delete(link));
+        sleep(LOOK).await;
     }
-    bail!("a link of an earlier job does not go")
 }
 
 fn links() -> anyhow::Result<Vec<String>> {
@@ -158,5 +169,30 @@ mod tests {
         let listed =
             "1: lo: <LOOPBACK,UP> mtu 65536\n2: eth0@if3: <UP>\n9: ryjob12@if2: <UP>\n10: ryjob4: <>\n";
         assert_eq!(of_jobs(listed), ["ryjob12", "ryjob4"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_link_that_comes_while_links_are_cut_is_cut_too() {
+        let (mut looks, mut cut) = (0, Vec::new());
+        let links = || {
+            looks += 1;
+            Ok(match looks {
+                1 => vec!["ryjob1".to_owned()],
+                2 => vec!["ryjob2".to_owned()],
+                _ => Vec::new(),
+            })
+        };
+        cut_all(links, |link| cut.push(link.to_owned())).await.unwrap();
+        assert_eq!(cut, ["ryjob1", "ryjob2"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_link_that_does_not_go_is_named_after_as_long_as_a_jail_may_take() {
+        let begun = Instant::now();
+        let stays = cut_all(|| Ok(vec!["ryjob7".to_owned()]), |_| {}).await.unwrap_err().to_string();
+        assert_eq!(
+            (stays.as_str(), begun.elapsed()),
+            ("links of earlier jobs do not go: ryjob7", jail::MADE)
+        );
     }
 }

@@ -300,7 +300,7 @@ impl Host {
         self.end(self.claim_scope(claim, None, None)).await?;
         self.can_be_cleaned().await?;
         if self.settings.isolation.is_some() {
-            network::cut().map_err(|why| format!("{why:#}"))?;
+            network::cut().await.map_err(|why| format!("{why:#}"))?;
         }
         let files = async {
             self.make_fresh(dirs).await?;
