@@ -169,6 +169,22 @@ mod tests {
     }
 
     #[test]
+    fn a_listener_took_no_job_only_where_its_whole_log_shows_that_it_never_listened() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("run.log");
+        let says = |said: &str| {
+            std::fs::write(&log, said).unwrap();
+            has_listened(&log)
+        };
+        assert!(!says("\u{221a} Connected to GitHub\n"));
+        assert!(says("2026-01-05 12:00:00Z: Listening for Jobs\nRunning job: build\n"));
+        // It stands further up than is looked.
+        assert!(says(&("Listening for Jobs\n".to_owned() + &"x".repeat(LOOKED_AT as usize))));
+        std::fs::remove_file(&log).unwrap();
+        assert!(!has_listened(&log));
+    }
+
+    #[test]
     fn a_removal_of_a_runner_that_is_gone_is_told_from_one_without_a_right() {
         let gone =
             "Http response code: NotFound from 'Delete https://api.github.com/repos/a/b/actions/runners/7'";
