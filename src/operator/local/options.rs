@@ -178,3 +178,22 @@ fn script(path: &Path) -> Result<String, FieldError> {
         )
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Otherwise a runner that does not end costs its machine instead of being killed.
+    #[test]
+    fn a_clean_up_takes_longer_than_a_runner_may_take_to_end() {
+        let settings = DEFAULTS.into_iter().chain([("RUNYARD_GITHUB__TOKEN_FILE", "/token")]);
+        let own = settings.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let config = Config::load(None, own).unwrap();
+        assert!(
+            config.agent.stop < config.timing.cleanup,
+            "{:?} {:?}",
+            config.agent.stop,
+            config.timing.cleanup
+        );
+    }
+}
