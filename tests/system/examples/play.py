@@ -71,6 +71,8 @@ def evaluate(text, contexts, calls=()):
         elif token["name"]:
             python += repr(looked_up(token["name"]))
         else:
+            # Python's `not` binds less than its `==`, GitHub's `!` more.
+            assert token["sign"] != "!" or re.match(r"\(|[a-z]+\(\)", text[at:]), f"a `!` that this test cannot evaluate: {text}"
             python += SIGNS.get(token["sign"], token["sign"])
     return eval(python, {"__builtins__": {}})  # Of literals and operators alone.
 
