@@ -379,6 +379,9 @@ fn the_module_runs_the_operator_as_the_template_does() {
     assert_eq!(of("deployment_minimum_healthy_percent"), *least);
 }
 
+/// Where whoever takes the example finds the module.
+const SOURCE: &str = "git::https://github.com/OWNER/runyard.git//config/terraform?ref=COMMIT";
+
 fn example(name: &str) -> String {
     std::fs::read_to_string(config().join("../examples/terraform").join(name)).unwrap()
 }
@@ -388,10 +391,26 @@ fn yard_of_the_example(variables: &Value) -> (Module, Map<String, Value>) {
     let body: Body = example("main.tf").parse().expect("HCL");
     let names = Names::from([("var".to_owned(), variables.clone())]);
     let call = body.get_blocks("module").next().expect("it calls the module");
+    let source = call.body.get_attribute("source").expect("where the module is");
+    assert_eq!(hcl::value(&source.value, &names).unwrap(), json!(SOURCE));
+    let declared = body.get_blocks("variable").map(|block| block.labels[0].as_str());
+    let given: Vec<_> = variables.as_object().expect("an object").keys().map(String::as_str).collect();
+    assert_eq!(
+        declared.collect::<BTreeSet<_>>(),
+        given.into_iter().collect(),
+        "the variables of the example"
+    );
     let arguments = call.body.attributes().filter(|one| one.key.as_str() != "source");
     let arguments: Vec<(&str, Value)> =
         arguments.map(|one| (one.key.as_str(), hcl::value(&one.value, &names).unwrap())).collect();
     let module = Module::with(&arguments, "aws", "amazonaws.com");
+    let must: Vec<_> =
+        module.blocks("variable").filter(|block| !block.body.has_attribute("default")).collect();
+    assert!(!must.is_empty(), "the module has variables that must be set");
+    for block in must {
+        let name = block.labels[0].as_str();
+        assert!(call.body.has_attribute(name), "{name} must be set");
+    }
     let told = |block: &Block, names: &Names| {
         let value = block.body.get_attribute("value").expect("an output has a value");
         (block.labels[0].as_str().to_owned(), hcl::value(&value.value, names).unwrap())
