@@ -15,6 +15,9 @@ DEBIAN = {"prometheus": ("promtool", "prometheus"), "chromium": ("chromium",),
           "boot": ("debootstrap", "systemd-nspawn"), "machine": ()}
 """What comes from Debian instead of PyPI unless the system has it, by its programs."""
 
+SYSTEM = {"chart": ("helm",)}
+"""Programs that PyPI has for x86_64 alone: on another machine they are the system's."""
+
 NPM = ("axe",)
 """What comes from npm."""
 
