@@ -6,8 +6,10 @@ use aws_sdk_dynamodb::config::{Credentials, SharedCredentialsProvider};
 use aws_sdk_dynamodbstreams::types::{AttributeValue as Delivery, Record as Write, ShardIteratorType};
 use aws_sdk_dynamodbstreams::{Client, config::Builder};
 use runyard::model::{AttributeValue, Item, Reading, Record, RecordId, TableName, read};
-use runyard::ports::{Page, Store as _};
+use runyard::ports::{Page, Store as _, StoreError};
 use runyard::store::{DynamoStore, Watching};
+
+use crate::e2e::waiting::until;
 
 pub(crate) use runyard_support::laws::{Step, kind};
 
@@ -67,6 +69,16 @@ pub(crate) async fn all_as(key: &str, endpoint: &str) -> Vec<Step> {
         iterator = got.next_shard_iterator;
     }
     steps
+}
+
+/// What the table answers; asked again where no answer came in time, as on a machine that is busy with other things.
+/// What was written by an earlier attempt is refused then.
+pub(crate) async fn answered<T>(call: impl AsyncFn() -> Result<T, StoreError>) -> Result<T, StoreError> {
+    let answer = async || match call().await {
+        Err(StoreError::Unknown(_)) => None,
+        answer => Some(answer),
+    };
+    until("an answer of the table", answer).await
 }
 
 /// The whole table, events aside.

@@ -132,7 +132,7 @@ impl Asking {
 
     /// Writes what nobody else writes: refused only because an attempt whose answer came late was carried out.
     async fn write(&self, write: &Write, desired: &str) {
-        match self.store.write(write).await {
+        match history::answered(async || self.store.write(write).await).await {
             Ok(_) => {}
             Err(StoreError::Refused { refusals }) => {
                 let current = refusals.first().and_then(|refusal| refusal.current.as_ref());
@@ -155,24 +155,6 @@ impl Operator {
     pub(crate) async fn leads(&self) -> Option<bool> {
         let text = self.measured().await?;
         text.lines().find_map(|line| Some(line.strip_prefix("runyard_leader ")? == "1"))
-    }
-
-    /// How many writes came to nothing because somebody else was first.
-    pub(crate) async fn wasted(&self) -> Option<f64> {
-        let text = self.measured().await?;
-        let calls = text.lines().filter(|line| line.starts_with("runyard_backend_requests_total{"));
-        let has = |line: &str, label: &str, values: &[&str]| {
-            values.iter().any(|value| line.contains(&format!("{label}=\"{value}\"")))
-        };
-        let wasted = calls.filter(|line| {
-            has(line, "service", &["store"])
-                && has(line, "operation", &["write", "transact"])
-                && has(line, "outcome", &["refused", "contended"])
-        });
-        let counts: Vec<f64> =
-            wasted.map(|line| line.rsplit(' ').next()?.parse().ok()).collect::<Option<_>>()?;
-        assert_eq!(counts.len(), 4, "two operations with two outcomes each:\n{text}");
-        Some(counts.iter().sum())
     }
 }
 

@@ -108,22 +108,12 @@ async fn a_hundred_requests_on_a_hundred_idle_machines_take_one_each() {
     let _turn = turn().await;
     let mut yard = Yard::new(MACHINES, MACHINES, 1000).await;
     let agents = Agents::play(yard.store.clone());
-    let operators = [yard.operator().await, yard.operator().await];
+    let _operators = [yard.operator().await, yard.operator().await];
     pooled(&yard, MACHINES as usize).await;
-    let wasted = async || Some(operators[0].wasted().await? + operators[1].wasted().await?);
-    let before = until("the metrics", wasted).await;
     yard.ask(1..=MACHINES, |_| 1).await;
     at_least(&yard, MACHINES as usize, |phase| phase == Phase::Ready).await;
-    let after = until("the metrics", wasted).await;
-    let each = (after - before) / f64::from(MACHINES);
-    println!("{each:.3} wasted writes a claim");
     assert_eq!(agents.wrongs(), Vec::<String>::new());
     let verdict = laws::judge(&history::all(yard.endpoint()).await);
     assert_eq!(verdict.broken, Vec::<String>::new());
     assert_eq!(verdict.claims, MACHINES as usize, "each request one claim");
-    // A stand-by takes over what a leader on a machine busy with other things leaves lying for 2 s: that is its task,
-    // and how often depends on the machine. That none is wasted otherwise is counted in
-    // `tests/scenarios/two_operators.rs`, that it is one in a hundred when they race in
-    // `tests/system/lifecycle/contention.rs`.
-    assert!(each < 1.0, "{each} wasted writes a claim");
 }
