@@ -21,7 +21,7 @@ fn list_tables(endpoint: &str) -> io::Result<String> {
          Content-Length: 2\r\n\r\n{{}}"
     );
     let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(5))?;
-    stream.set_read_timeout(Some(Duration::from_secs(20)))?;
+    stream.set_read_timeout(Some(Duration::from_secs(600)))?;
     stream.write_all(request.as_bytes())?;
     let mut reply = String::new();
     stream.read_to_string(&mut reply)?;

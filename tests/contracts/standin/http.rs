@@ -307,7 +307,7 @@ async fn a_waiting_runner_is_woken_by_a_job() {
     let player = Player::register(&stand_in, &token, "r", "x").await.connect().await;
     let waiting = tokio::spawn(async move { player.take().await });
     let run = stand_in.enqueue_run(REPO, None, "w", vec![job("x")], false).unwrap().id;
-    let taken = tokio::time::timeout(Duration::from_secs(4), waiting).await.unwrap().unwrap();
+    let taken = tokio::time::timeout(Duration::from_secs(600), waiting).await.unwrap().unwrap();
     assert_eq!(stand_in.jobs(run).unwrap()[0].id, taken);
 }
 

@@ -83,7 +83,7 @@ async fn run_once(client: &Client, run: u64, results: &str, fared: &Fared) {
 async fn provision(client: &Client, run: u64) {
     let (id, count) = (run.to_string(), MACHINES.to_string());
     let mut arguments = vec!["provision", "--run-id", &id, "--repository", REPOSITORY, "--class", "small"];
-    arguments.extend(["--count", &count, "--timeout", "60s"]);
+    arguments.extend(["--count", &count, "--timeout", "10m"]);
     if run.is_multiple_of(2) {
         arguments.extend(["--wait", "--keep"]);
     }

@@ -15,7 +15,7 @@ async fn a_deleted_pool_leaves_no_machine_queue_or_template() {
     let all =
         [format!("{TABLE}-{CLASS}"), format!("{TABLE}-{CLASS}-dead"), format!("template {TABLE}-{CLASS}")];
     assert_eq!(before, all.into_iter().collect(), "what there is to be deleted");
-    let ended = yard.runs(&["delete", "pool", CLASS, "--yes", "--timeout", "100s"]).await;
+    let ended = yard.runs(&["delete", "pool", CLASS, "--yes", "--timeout", "10m"]).await;
     for what in [format!("queue {TABLE}-{CLASS}: deleted"), format!("template {TABLE}-{CLASS}: deleted")] {
         assert!(ended.stdout.contains(&what), "{what}: {ended:?}");
     }

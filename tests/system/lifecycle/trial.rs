@@ -14,7 +14,7 @@ async fn a_trial_at_ec2_shows_the_console_and_leaves_no_machine() {
     peer.rules(|rules| {
         rules.consoles = b"Linux version 6.8\r\nrunyard: first boot installs the agent\r\n".to_vec()
     });
-    let ended = yard.runs_configured(&["try", CLASS, "--repository", REPOSITORY, "--timeout", "100s"]).await;
+    let ended = yard.runs_configured(&["try", CLASS, "--repository", REPOSITORY, "--timeout", "10m"]).await;
     for told in ["console: first boot installs the agent", "its runner is registered and listens", "s  ended"]
     {
         assert!(ended.stdout.contains(told), "{told}: {ended:?}");

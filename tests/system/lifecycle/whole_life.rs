@@ -73,7 +73,7 @@ async fn served(yard: &mut Yard, run: u64) {
     let (id, count) = (run.to_string(), ASKED.to_string());
     let asked =
         ["provision", "--run-id", &id, "--repository", REPOSITORY, "--class", CLASS, "--count", &count];
-    yard.runs(&[&asked[..], &["--timeout", "100s", "--wait"]].concat()).await;
+    yard.runs(&[&asked[..], &["--timeout", "10m", "--wait"]].concat()).await;
     let seen = yard.look().await;
     let requests = seen.all::<Request>();
     let request = requests.iter().find(|request| request.id.run_id.to_string() == id).unwrap();
@@ -97,7 +97,7 @@ async fn served(yard: &mut Yard, run: u64) {
 /// The run gives back: everything is in the pool again, announced, cleaned, and nobody is left at GitHub.
 async fn given_back(yard: &mut Yard, run: u64, alive: &BTreeSet<String>) {
     let id = run.to_string();
-    yard.runs(&["release", "--run-id", &id, "--repository", REPOSITORY, "--wait", "--timeout", "100s"]).await;
+    yard.runs(&["release", "--run-id", &id, "--repository", REPOSITORY, "--wait", "--timeout", "10m"]).await;
     yard.github.cancel_run(run).unwrap();
     let pooled = yard.pools(ASKED as usize).await;
     assert_eq!(pooled.iter().map(|(id, _)| id.clone()).collect::<BTreeSet<_>>(), *alive);

@@ -38,12 +38,12 @@ kind = "sqs"
 [admin]
 listen = "127.0.0.1:0"
 [timing]
-created = "2m"
-claimed = "2m"
-cleanup = "2m"
+created = "10m"
+claimed = "10m"
+cleanup = "10m"
 grace = "1m"
 heartbeat = "2s"
-stale = "60s"
+stale = "10m"
 agent_poll = "300ms"
 resync = "5s"
 reannounce = "10s"
@@ -53,7 +53,7 @@ orphan = "30s"
 
 /// The agents' share of it.
 const TIMING: [(&str, &str); 4] =
-    [("heartbeat", "2s"), ("poll", "300ms"), ("grace", "1m"), ("created", "2m")];
+    [("heartbeat", "2s"), ("poll", "300ms"), ("grace", "1m"), ("created", "10m")];
 
 /// Everything that runs.
 pub(crate) struct Yard {

@@ -9,7 +9,7 @@ use crate::local::up::{Up, until};
 /// Provisions one machine; its id.
 fn served(up: &Up<'_>, run: u32) -> String {
     up.done(&format!(
-        "provision --run-id {run} --repository demo/app --class small --count 1 --wait --timeout 60s"
+        "provision --run-id {run} --repository demo/app --class small --count 1 --wait --timeout 10m"
     ));
     let request = up.done(&format!("describe request {run} -o json --repository demo/app"));
     let request: Value = serde_json::from_str(&request).unwrap();
@@ -31,7 +31,7 @@ fn logs_bring_what_agent_and_runner_wrote_and_stay_when_the_machine_ended() {
     let dir = tempfile::tempdir().unwrap();
     let up = Up::start(dir.path());
     let id = served(&up, 1);
-    let told = up.done(&format!("logs {id} --timeout 60s"));
+    let told = up.done(&format!("logs {id} --timeout 10m"));
     assert!(told.contains(&format!("instance {id}: asked for")), "{told}");
     for part in ["==> agent <==", "==> runner <==", "Listening for Jobs"] {
         assert!(told.contains(part), "{part}: {told}");
@@ -48,7 +48,7 @@ fn a_held_machine_keeps_what_its_run_left_and_ends_when_it_is_released() {
     let up = Up::start(dir.path());
     let id = served(&up, 1);
     up.done(&format!("hold {id} --for 30m"));
-    up.done("release --run-id 1 --repository demo/app --wait --timeout 60s");
+    up.done("release --run-id 1 --repository demo/app --wait --timeout 10m");
     until("it is held", || (instance(&up, &id)["runId"] == "").then_some(()));
     let told = up.done(&format!("explain instance {id}"));
     assert!(told.contains("serves nobody again"), "{told}");

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::local::programs::{machines_in, said, text};
 use crate::local::up::{Up, until};
 
-const TRY: &str = "try small --repository demo/app --timeout 60s";
+const TRY: &str = "try small --repository demo/app --timeout 10m";
 
 /// No machine runs, and no request is open.
 fn nothing_is_left(up: &Up<'_>, dir: &Path) {

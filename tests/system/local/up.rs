@@ -96,7 +96,7 @@ impl<'a> Up<'a> {
     }
 }
 
-const ASK: &str = "provision --run-id 1 --repository demo/app --class small --count 2 --wait --timeout 60s";
+const ASK: &str = "provision --run-id 1 --repository demo/app --class small --count 2 --wait --timeout 10m";
 
 #[test]
 fn a_kill_loses_no_request_and_no_machine_and_leaks_no_process() {
@@ -111,9 +111,9 @@ fn a_kill_loses_no_request_and_no_machine_and_leaks_no_process() {
     let mut up = Up::start(dir.path());
     let after = up.request(1);
     assert_eq!((&after["phase"], &after["instances"]), (&before["phase"], &before["instances"]));
-    up.done("release --run-id 1 --repository demo/app --wait --timeout 60s");
+    up.done("release --run-id 1 --repository demo/app --wait --timeout 10m");
     let again =
-        up.done("provision --run-id 2 --repository demo/app --class small --count 2 --wait --timeout 60s");
+        up.done("provision --run-id 2 --repository demo/app --class small --count 2 --wait --timeout 10m");
     let held = up.request(2)["instances"].clone();
     let ids = before["instances"].as_array().unwrap();
     assert!(ids.iter().all(|id| held.as_array().unwrap().contains(id)), "{again}: {held} are not {ids:?}");
