@@ -5,4 +5,4 @@ mod demo;
 mod held;
 mod programs;
 mod trial;
-mod up;
+pub(crate) mod up;
