@@ -246,6 +246,8 @@ fn executor() -> Host {
     add("/etc/shadow", &format!("{NAME}:!:20000:::::1:"));
     add("/etc/group", &format!("{NAME}:x:{UID}:"));
     fs::create_dir_all(HOME).unwrap();
+    // Put in place of one that may still run, as an installation does.
+    let _ = fs::remove_file(PROGRAM);
     fs::copy(env!("CARGO_BIN_EXE_runyard-agent"), PROGRAM).unwrap();
     fs::set_permissions(PROGRAM, Permissions::from_mode(0o755)).unwrap();
     let (archive, sha256) = package();

@@ -122,11 +122,11 @@ fn aloud(why: &str) {
     std::io::Write::write_all(&mut std::io::stderr(), text.as_bytes()).unwrap();
 }
 
-/// Calls a test of this file that is otherwise left out, in namespaces of its own. One after the other: the kernel's
-/// keyrings are in no namespace.
+/// Calls a test of this file that is otherwise left out, in namespaces of its own. One after the other, on the whole
+/// computer: the kernel's keyrings are in no namespace.
 fn apart(test: &str) {
-    static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
-    let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let turn = fs::File::create(std::env::temp_dir().join("runyard-test-keyrings")).unwrap();
+    turn.lock().unwrap();
     let own = std::env::current_exe().unwrap();
     let output = machine()
         .arg(own)
