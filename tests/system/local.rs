@@ -5,4 +5,4 @@ mod demo;
 mod held;
 mod programs;
 mod trial;
-pub(crate) mod up;
+mod up;

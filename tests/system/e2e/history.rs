@@ -8,8 +8,9 @@ use aws_sdk_dynamodbstreams::{Client, config::Builder};
 use runyard::model::{AttributeValue, Item, Reading, Record, RecordId, TableName, read};
 use runyard::ports::{Page, Store as _, StoreError};
 use runyard::store::{DynamoStore, Watching};
+use tokio::time::Instant;
 
-use crate::e2e::waiting::until;
+use crate::e2e::waiting::PATIENCE;
 
 pub(crate) use runyard_support::laws::{Step, kind};
 
@@ -73,12 +74,17 @@ pub(crate) async fn all_as(key: &str, endpoint: &str) -> Vec<Step> {
 
 /// What the table answers; asked again where no answer came in time, as on a machine that is busy with other things.
 /// What was written by an earlier attempt is refused then.
-pub(crate) async fn answered<T>(call: impl AsyncFn() -> Result<T, StoreError>) -> Result<T, StoreError> {
-    let answer = async || match call().await {
-        Err(StoreError::Unknown(_)) => None,
-        answer => Some(answer),
-    };
-    until("an answer of the table", answer).await
+pub(crate) async fn answered<T, F>(call: impl Fn() -> F) -> Result<T, StoreError>
+where
+    F: Future<Output = Result<T, StoreError>>,
+{
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match call().await {
+            Err(StoreError::Unknown(_)) if Instant::now() < end => {}
+            answer => return answer,
+        }
+    }
 }
 
 /// The whole table, events aside.

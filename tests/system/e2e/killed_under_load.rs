@@ -115,8 +115,7 @@ async fn round(
     let leads = leader(operators).await;
     let sleeps = number % SLEEPS == SLEEPS - 1;
     let victim = if sleeps || number % 3 != 2 { leads } else { 1 - leads };
-    let mut watch =
-        history::answered(async || yard.store.watch().await).await.expect("the engine has a stream");
+    let mut watch = history::answered(|| yard.store.watch()).await.expect("the engine has a stream");
     let hit = aimed(watch.as_mut(), AIMS[number % AIMS.len()]).await;
     let before = served.load(Ordering::SeqCst);
     if sleeps {

@@ -132,7 +132,7 @@ impl Asking {
 
     /// Writes what nobody else writes: refused only because an attempt whose answer came late was carried out.
     async fn write(&self, write: &Write, desired: &str) {
-        match history::answered(async || self.store.write(write).await).await {
+        match history::answered(|| self.store.write(write)).await {
             Ok(_) => {}
             Err(StoreError::Refused { refusals }) => {
                 let current = refusals.first().and_then(|refusal| refusal.current.as_ref());

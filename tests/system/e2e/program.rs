@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -63,29 +63,41 @@ impl Ended {
 }
 
 /// Whether an engine's answer came too late, as on a machine that is busy with other things: then a person runs it again.
-pub(crate) fn answered_too_late(code: Option<i32>, stderr: &str) -> bool {
-    code == Some(1) && stderr.contains("request has timed out")
+fn answered_too_late(output: &Output) -> bool {
+    output.status.code() == Some(1)
+        && String::from_utf8_lossy(&output.stderr).contains("request has timed out")
+}
+
+/// Runs a verb to its end, for tests without a runtime.
+pub(crate) fn output(command: &mut Command) -> Output {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let output = command.output().expect("the program starts");
+        if !answered_too_late(&output) || Instant::now() > end {
+            return output;
+        }
+    }
 }
 
 /// Runs `runyard` to its end.
 pub(crate) async fn verb(environment: &Environment, arguments: &[&str]) -> Ended {
     let end = Instant::now() + PATIENCE;
-    loop {
-        let ended = once(environment, arguments).await;
-        if !answered_too_late(ended.code, &ended.stderr) || Instant::now() > end {
-            return ended;
+    let output = loop {
+        let output = once(environment, arguments).await;
+        if !answered_too_late(&output) || Instant::now() > end {
+            break output;
         }
-    }
+    };
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("the program speaks UTF-8");
+    Ended { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
 }
 
-async fn once(environment: &Environment, arguments: &[&str]) -> Ended {
+async fn once(environment: &Environment, arguments: &[&str]) -> Output {
     let mut command = tokio::process::Command::new(runyard());
     command.args(arguments).env_clear().envs(environment).stdin(Stdio::null()).kill_on_drop(true);
     let output = tokio::time::timeout(PATIENCE, command.output()).await;
     let output = output.unwrap_or_else(|_| panic!("`runyard {}` does not end", arguments.join(" ")));
-    let output = output.expect("the program starts");
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("the program speaks UTF-8");
-    Ended { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+    output.expect("the program starts")
 }
 
 /// A program that runs until it is ended, at the latest with this value.

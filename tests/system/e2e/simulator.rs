@@ -10,16 +10,18 @@ use futures::stream;
 use runyard::model::{
     Agent, Guard, Instance, InstanceArn, Item, Life, Reading, RecordId, Signal, Write, read,
 };
-use runyard::ports::Store as _;
+use runyard::ports::{Store as _, StoreError};
 use runyard::store::DynamoStore;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::e2e::history::{Snapshot, kind, snapshot};
+use crate::e2e::history::{Snapshot, answered, kind, snapshot};
 use crate::e2e::operators::attributes;
 
 /// How often every agent says that it is alive, changes or none.
 const BEAT: Duration = Duration::from_secs(5);
+/// How long after a look that was not answered the next one comes.
+const AGAIN: Duration = Duration::from_millis(20);
 /// How many agents speak at the same time.
 const AT_ONCE: usize = 16;
 
@@ -66,14 +68,21 @@ async fn play(store: DynamoStore, wrongs: Arc<Mutex<Vec<String>>>) {
     loop {
         let beats = Instant::now() >= beat;
         let keys: BTreeSet<RecordId> = if beats {
-            let Some(Snapshot { items: all, .. }) = snapshot(&store).await else { continue };
+            let Some(Snapshot { items: all, .. }) = snapshot(&store).await else {
+                sleep(AGAIN).await;
+                continue;
+            };
             beat = Instant::now() + BEAT;
             let live = |item: &&Item| kind(item) == "instance" && item.get("state") != ended.as_ref();
             all.iter().filter(live).filter_map(RecordId::of).collect()
         } else {
             let Ok(changes) = timeout_at(beat, watch.next()).await else { continue };
-            // What is missed while the table does not answer is seen at the next beat.
-            let changes = changes.unwrap_or_default().into_iter();
+            let changes = match changes {
+                // The next look tells the same.
+                Err(StoreError::Unknown(_)) => Vec::new(),
+                changes => changes.expect("the stream goes on"),
+            };
+            let changes = changes.into_iter();
             changes.map(|change| change.key).filter(|key| key.sk() == "instance").collect()
         };
         let read = stream::iter(keys).map(|key| instance(&store, key)).buffer_unordered(AT_ONCE);
@@ -92,7 +101,7 @@ async fn play(store: DynamoStore, wrongs: Arc<Mutex<Vec<String>>>) {
 }
 
 async fn instance(store: &DynamoStore, key: RecordId) -> Option<Instance> {
-    let item = store.get(&key).await.ok()??;
+    let item = answered(|| store.get(&key)).await.expect("the table is there")?;
     match read::<Instance>(&item) {
         Reading::Record(instance) => Some(instance),
         other => panic!("{other:?}"),

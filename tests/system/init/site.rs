@@ -10,8 +10,7 @@ use aws_sdk_dynamodb::config::{Credentials, SharedCredentialsProvider};
 use aws_sdk_sqs::types::QueueAttributeName;
 use serde_json::{Value, json};
 
-use crate::e2e::program::answered_too_late;
-use crate::local::up::until;
+use crate::e2e::program;
 use runyard_support::engine::Engine;
 use runyard_support::peer::Peer;
 
@@ -139,11 +138,7 @@ impl Site {
         ]);
         // Programs of the site alone, and none of this machine.
         command.env("PATH", self.scratch.path());
-        let output = until("an answer in time", || {
-            let output = command.output().expect("the program starts");
-            let late = answered_too_late(output.status.code(), &String::from_utf8_lossy(&output.stderr));
-            (!late).then_some(output)
-        });
+        let output = program::output(&mut command);
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("the program speaks UTF-8");
         let (stdout, stderr) = (self.told(text(output.stdout)), self.told(text(output.stderr)));
         assert_eq!(output.status.code(), Some(code), "{arguments:?}\n{stdout}\n{stderr}");

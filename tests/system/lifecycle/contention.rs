@@ -178,7 +178,7 @@ async fn contend(records: &Engine, hints: &Engine) {
     let asked = (0..MANY).map(|run| intent(run, clock.now()));
     let asked: Vec<Write> = asked.collect();
     let begun = tokio::time::Instant::now();
-    let asked = asked.iter().map(|write| history::answered(async || store.write(write).await));
+    let asked = asked.iter().map(|write| history::answered(|| store.write(write)));
     for answer in join_all(asked).await {
         assert!(matches!(answer, Ok(_) | Err(StoreError::Refused { .. })), "{answer:?}");
     }

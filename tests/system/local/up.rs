@@ -9,7 +9,7 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::e2e::program::answered_too_late;
+use crate::e2e::program;
 use crate::local::programs::{machines_in, runyard, said, text};
 
 const LOOK: Duration = Duration::from_millis(50);
@@ -65,10 +65,7 @@ impl<'a> Up<'a> {
 
     /// A verb, in the environment that the directory's file gives.
     fn verb(&self, words: &str) -> Output {
-        until(words, || {
-            let output = self.command(words).output().unwrap();
-            (!answered_too_late(output.status.code(), &text(&output.stderr))).then_some(output)
-        })
+        program::output(&mut self.command(words))
     }
 
     /// The same, to be started.
