@@ -41,6 +41,8 @@ impl Caught {
 pub(crate) enum Exit {
     /// Something went wrong, or was refused after looking.
     Error,
+    /// The table did not answer this once: whoever waits asks again.
+    Unanswered,
     /// What could be refused without the network.
     Usage,
     /// The request failed.
@@ -55,7 +57,7 @@ impl Exit {
     /// The process's exit code, as the contract has it.
     pub(crate) const fn code(self) -> u8 {
         match self {
-            Self::Error => 1,
+            Self::Error | Self::Unanswered => 1,
             Self::Usage => 2,
             Self::RequestFailed => 3,
             Self::TimedOut => 4,
@@ -117,9 +119,20 @@ impl CliFailure {
 
     /// What the table answered, with what a person does about it.
     pub(crate) fn of_store(table: &TableName, environment: &Environment, error: &StoreError) -> Self {
-        if let Some(failure) = Self::of_environment(environment, error) {
-            return failure;
+        let failure =
+            Self::of_environment(environment, error).unwrap_or_else(|| Self::of_table(table, error));
+        match error {
+            StoreError::Unknown(_) | StoreError::Throttled | StoreError::Contended => {
+                failure.exiting(Exit::Unanswered)
+            }
+            StoreError::Refused { .. }
+            | StoreError::Denied(_)
+            | StoreError::NoTable(_)
+            | StoreError::Invalid(_) => failure,
         }
+    }
+
+    fn of_table(table: &TableName, error: &StoreError) -> Self {
         let fix = match error {
             StoreError::Refused { .. } | StoreError::Contended => "run the command again",
             StoreError::Throttled => "wait a little and run the command again",

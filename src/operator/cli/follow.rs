@@ -11,7 +11,6 @@ use super::release::write_released;
 use super::screen::plain;
 use super::{duration, github_output};
 use crate::model::{Condition, ConditionType, Item, Phase, Record, RecordId, Request};
-use crate::ports::StoreError;
 
 /// What is followed, and how.
 pub(crate) struct Following {
@@ -30,22 +29,12 @@ pub(crate) async fn follow(context: &mut CliContext, mut following: Following) -
     let first: Request = readable(&following.item)?;
     let mut progress = Progress::new(&context.screen);
     let waited = {
-        let screen = &mut context.screen;
-        let (store, table, environment) = (&context.store, &context.table, &context.environment);
         let (key, last) = (first.key(), &mut following.item);
         let limit = following.limit;
         until(limit, &mut following.interrupts, async || {
-            let item = match store.get(&key).await {
-                Ok(item) => item.ok_or_else(|| gone(&first))?,
-                // The answer to this look is lost, not the request: the next look may see it.
-                Err(error @ (StoreError::Unknown(_) | StoreError::Throttled | StoreError::Contended)) => {
-                    tracing::warn!(%error, "the request could not be read, looking again");
-                    return Ok(None);
-                }
-                Err(error) => return Err(CliFailure::of_store(table, environment, &error)),
-            };
+            let item = context.item(&key).await?.ok_or_else(|| gone(&first))?;
             let request: Request = readable(&item)?;
-            progress.show(screen, &told(&request));
+            progress.show(&mut context.screen, &told(&request));
             last.clone_from(&item);
             Ok(settled(&request).then_some(()))
         })

@@ -5,7 +5,7 @@ use std::time::Duration;
 use backon::{BackoffBuilder as _, ExponentialBuilder};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::failure::{Caught, CliFailure, CliResult};
+use super::failure::{Caught, CliFailure, CliResult, Exit};
 use crate::ports::StoreError;
 use crate::wire::ignores_hangup;
 
@@ -72,7 +72,8 @@ impl Interrupts {
     }
 }
 
-/// Looks until `look` finds something. Looking may be cut short, so it must not change anything.
+/// Looks until `look` finds something. Looking may be cut short, so it must not change anything. A look that the table
+/// did not answer ends no wait: its limit does.
 pub(crate) async fn until<T>(
     limit: Duration,
     interrupts: &mut Interrupts,
@@ -81,8 +82,14 @@ pub(crate) async fn until<T>(
     let begun = tokio::time::Instant::now();
     let looking = async {
         for pause in pauses(PAUSE) {
-            if let Some(found) = look().await? {
-                return Ok(Waited::Done(found));
+            match look().await {
+                Ok(Some(found)) => return Ok(Waited::Done(found)),
+                Ok(None) => {}
+                Err(failure) if failure.exit == Exit::Unanswered => {
+                    let why = failure.problems.first().map(|problem| problem.message.as_str());
+                    tracing::warn!(error = why.unwrap_or_default(), "no answer to this look, looking again");
+                }
+                Err(failure) => return Err(failure),
             }
             let pause = if begun.elapsed() < QUICK { pause } else { PAUSE_LATER };
             tokio::time::sleep(pause).await;
@@ -139,6 +146,8 @@ pub(crate) async fn again<T>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::environment::Environment;
+    use crate::model::TableName;
 
     #[tokio::test(start_paused = true)]
     async fn a_wait_looks_every_quarter_of_a_second_for_two_minutes_then_each_second() {
@@ -160,6 +169,25 @@ mod tests {
             assert!(*pause <= most, "{pause:?} after {look:?}");
         }
         assert!(pauses.last() >= Some(&PAUSE_LATER), "{:?}", pauses.last());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wait_outlives_looks_that_the_table_does_not_answer_and_no_other_failure() {
+        let table = TableName::parse("yard").unwrap();
+        let failed = |error| CliFailure::of_store(&table, &Environment::of(&[]), &error);
+        let mut interrupts = Interrupts::listen().unwrap();
+        let mut answers = [
+            Err(failed(StoreError::Unknown("request has timed out".into()))),
+            Err(failed(StoreError::Throttled)),
+            Err(failed(StoreError::Contended)),
+            Ok(Some("found")),
+            Err(failed(StoreError::Denied("no".into()))),
+        ]
+        .into_iter();
+        let limit = Duration::from_secs(60);
+        let mut wait = async || until(limit, &mut interrupts, async || answers.next().unwrap()).await;
+        assert_eq!(wait().await, Ok(Waited::Done("found")));
+        assert_eq!(wait().await.unwrap_err().exit, Exit::Error, "a person must mend it");
     }
 
     #[tokio::test(start_paused = true)]
