@@ -147,6 +147,7 @@ async fn jobs_that_nobody_asks_for_and_nothing_proves_carried_over_are_told_of_o
     let world = World::with_github();
     let first = failed_run(&world, linux(3, 3)).await;
     world.github.rerun("acme", "web", 41, true).unwrap();
+    world.sleep(20).await;
     let now = world.at();
     world.github.change_jobs("acme", "web", 41, 2, |job| {
         if job.name == "provision" {

@@ -77,9 +77,10 @@ fn asks_for(job: &WorkflowJob, label: &str) -> bool {
     })
 }
 
-/// Whether a job is listed in the attempt without having run in it.
+/// Whether a job is listed in the attempt without having run in it. GitHub's times are whole seconds, and no job runs
+/// within the second in which its attempt began.
 fn carried_over(job: &WorkflowJob, run: &WorkflowRun) -> bool {
-    let before = |(ended, began): (Timestamp, Timestamp)| ended < began;
+    let before = |(ended, began): (Timestamp, Timestamp)| ended <= began;
     job.attempt < run.attempt || job.completed_at.zip(run.started_at).is_some_and(before)
 }
 
