@@ -1,5 +1,6 @@
 //! Errors of a verb: an exit code of the contract, and problems that each name a field, its value and the fix.
 
+use std::fmt;
 use std::process::ExitCode;
 
 use super::environment::Environment;
@@ -79,6 +80,13 @@ pub(crate) struct CliFailure {
     pub(crate) exit: Exit,
     /// What is wrong; at least one.
     pub(crate) problems: Vec<FieldError>,
+}
+
+impl fmt::Display for CliFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let problems: Vec<String> = self.problems.iter().map(ToString::to_string).collect();
+        f.write_str(&problems.join("; "))
+    }
 }
 
 /// What verbs answer.

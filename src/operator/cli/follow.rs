@@ -152,10 +152,7 @@ async fn give_up(context: &mut CliContext, following: &Following, caught: Option
     } else {
         match write_released(context, &request).await {
             Ok(item) => (item, "it is released".to_owned()),
-            Err(failure) => {
-                let why = failure.problems.first().map(ToString::to_string).unwrap_or_default();
-                (following.item.clone(), format!("it could not be released: {why}"))
-            }
+            Err(failure) => (following.item.clone(), format!("it could not be released: {failure}")),
         }
     };
     let now: Request = readable(&item).unwrap_or(request);

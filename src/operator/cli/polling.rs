@@ -85,11 +85,10 @@ pub(crate) async fn until<T>(
             match look().await {
                 Ok(Some(found)) => return Ok(Waited::Done(found)),
                 Ok(None) => {}
-                Err(failure) if failure.exit == Exit::Unanswered => {
-                    let why = failure.problems.first().map(|problem| problem.message.as_str());
-                    tracing::warn!(error = why.unwrap_or_default(), "no answer to this look, looking again");
+                Err(error) if error.exit == Exit::Unanswered => {
+                    tracing::warn!(%error, "no answer to this look, looking again");
                 }
-                Err(failure) => return Err(failure),
+                Err(error) => return Err(error),
             }
             let pause = if begun.elapsed() < QUICK { pause } else { PAUSE_LATER };
             tokio::time::sleep(pause).await;

@@ -232,7 +232,7 @@ mod tests {
     use std::sync::Arc;
 
     use clap::Parser as _;
-    use runyard_fakes::{MemoryStore, TokioClock};
+    use runyard_fakes::{Fault, MemoryStore, TokioClock};
     use serde_json::json;
 
     use super::*;
@@ -240,8 +240,8 @@ mod tests {
     use crate::cli::environment::Environment;
     use crate::cli::screen::Screen;
 
-    /// Releases the request with these attributes 14 minutes after it was ready; returns the summary.
-    async fn summary(more: serde_json::Value) -> String {
+    /// A request that is ready, but for these attributes.
+    fn request(more: serde_json::Value) -> Item {
         let mut fields = json!({
             "pk": "request#acme/web#42", "sk": "request#default#1", "kind": "request", "version": 3, "runId": "42",
             "attempt": 1, "repository": "acme/web", "name": "default", "resourceClass": "linux-x64", "count": 3,
@@ -255,8 +255,13 @@ mod tests {
         // None is an attribute that is left out.
         fields.as_object_mut().unwrap().retain(|_, value| !value.is_null());
         let item: serde_dynamo::Item = serde_dynamo::to_item(fields).unwrap();
+        item.into_inner().into_iter().collect()
+    }
+
+    /// Releases the request with these attributes 14 minutes after it was ready; returns the summary.
+    async fn summary(more: serde_json::Value) -> String {
         let (store, file) = (MemoryStore::new(), tempfile::NamedTempFile::new().unwrap());
-        store.put(item.into_inner().into_iter().collect());
+        store.put(request(more));
         let cli = Cli::try_parse_from(["runyard", "release"]).unwrap();
         let mut context = CliContext::on(store, Screen::kept_at(&cli.common.output, None).0);
         context.clock = Arc::new(TokioClock::starting("2026-11-20T12:00:00Z".parse().unwrap()));
@@ -285,5 +290,26 @@ mod tests {
         assert_eq!(summary(json!({})).await, "", "without a price nothing is said");
         let never = json!({"hourlyCostNanos": 1, "readyAt": null, "phase": "Fulfilling"});
         assert_eq!(summary(never).await, "");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wait_for_the_return_outlives_a_table_that_is_away() {
+        let store = MemoryStore::new();
+        let open = request(json!({"desired": "released", "phase": "Releasing"}));
+        store.put(open.clone());
+        let cli = Cli::try_parse_from(["runyard", "release"]).unwrap();
+        let mut context = CliContext::on(store.clone(), Screen::kept_at(&cli.common.output, None).0);
+        let away = async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            for error in [StoreError::Unknown("request has timed out".into()), StoreError::Throttled] {
+                store.next_read(Fault::Fail(error));
+            }
+            tokio::time::sleep(Duration::from_secs(10)).await;
+            store.put(request(json!({"desired": "released", "phase": "Released"})));
+        };
+        let limit = Duration::from_secs(60);
+        let (waited, ()) = tokio::join!(wait(&mut context, vec![open], limit), away);
+        let items = waited.unwrap_or_else(|failure| panic!("{failure}"));
+        assert_eq!(readable::<Request>(&items[0]).unwrap().phase(), model::Phase::Released);
     }
 }

@@ -47,10 +47,9 @@ pub async fn step(ports: StepPorts, arguments: &[&str]) -> Result<(), StepFailed
         Err(error) if !error.use_stderr() => return Ok(()),
         Err(error) => return Err(StepFailed { code: Exit::Usage.code(), message: error.to_string() }),
     };
-    run(ports, cli).await.map_err(|failure| {
-        let said: Vec<String> = failure.problems.iter().map(ToString::to_string).collect();
-        StepFailed { code: failure.exit.code(), message: said.join("; ") }
-    })
+    run(ports, cli)
+        .await
+        .map_err(|failure| StepFailed { code: failure.exit.code(), message: failure.to_string() })
 }
 
 async fn run(ports: StepPorts, cli: Cli) -> CliResult {

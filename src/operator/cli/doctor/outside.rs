@@ -154,7 +154,7 @@ pub(super) async fn history(context: &CliContext) -> Option<Finding> {
     let name = format!("{}-history", context.table);
     let why = match history::missing(context).await {
         Ok(why) => why?,
-        Err(failure) => failure.problems.first().map(ToString::to_string).unwrap_or_default(),
+        Err(failure) => failure.to_string(),
     };
     let problem =
         format!("no history is kept or can be read: {why}; `cost`, `simulate` and `events` know little");

@@ -38,10 +38,7 @@ pub(super) async fn end(
     loop {
         match look(context, trial, since.elapsed() > CLEANS).await {
             Ok(found) => left = found,
-            Err(failure) => {
-                let why = failure.problems.first().map(ToString::to_string).unwrap_or_default();
-                tracing::warn!(why, "what is left could not be looked at, looking again");
-            }
+            Err(error) => tracing::warn!(%error, "what is left could not be looked at, looking again"),
         }
         for line in trial.steps.news() {
             context.screen.say(line);
