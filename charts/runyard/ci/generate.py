@@ -114,8 +114,6 @@ def commented() -> str:
             if (section, name) not in skip:
                 lines += [f"  #   # {each}" for each in said] + [f"  #   {name}: {value}"]
             said = []
-        elif not line:
-            said = []
     return "\n".join(lines) + "\n"
 
 

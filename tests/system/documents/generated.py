@@ -1,11 +1,14 @@
-"""The reference pages that are made of the program's own tables: its metrics, and the causes that `runyard debug` knows.
-`.ci/docs` compares them, and `.ci/docs --update` writes them. (`docs/reference/cli.md` is made by a test of the program.)"""
+"""The reference pages that are made of the program's own tables: its settings, its metrics, and the causes that `runyard
+debug` knows. `.ci/docs` compares them, and `.ci/docs --update` writes them. (`docs/reference/cli.md` is made by a test of
+the program.)"""
 
 import re
+import tomllib
 from pathlib import Path
 
 TEXT = r'"((?:[^"\\]|\\.|\\\n)*)"'
 CAUSES = "src/core/explain/causes.rs"
+DEFAULTS = "config/default.toml"
 METRICS = "src/operator/metrics"
 METRIC = re.compile(r'"(runyard_\w+)",\s*' + TEXT)
 KIND = re.compile(r"\b\w*(Counter|Gauge|Histogram)(?:Vec)?::(?:new|with_opts)\(|\bhistogram\(")
@@ -65,7 +68,48 @@ programs may rely on. There are also the process collector's `process_` metrics.
     return head + NOTE.format(source=METRICS) + "\n".join(["", "| metric | type | labels | meaning |", "|---|---|---|---|", *lines, ""])
 
 
-PAGES = {"docs/reference/causes.md": causes, "docs/reference/metrics.md": metrics}
+def prose(comment: str) -> str:
+    """A comment as Markdown that shows it to the letter; what is between backticks is code there too."""
+    parts = re.sub(r"^# ?", "", comment, flags=re.MULTILINE).strip().split("`")
+    parts[::2] = [re.sub(r"[\\*_<]", r"\\\g<0>", part) for part in parts[::2]]
+    return "`".join(parts)
+
+
+def cell(text: str) -> str:
+    """A text of one line, for a table."""
+    return text.replace("\n", " ").replace("|", r"\|")
+
+
+def settings(root: Path) -> str:
+    """The operator's settings: a table for each section, a row for each comment with the keys below it."""
+    source = (root / DEFAULTS).read_text()
+    about, source = source.split("\n\n", 1)
+    page = ["# The operator's configuration", prose(about), NOTE.format(source=DEFAULTS).strip()]
+    found = 0
+    for section in re.split(r"^(?=\[)", source, flags=re.MULTILINE):
+        if section.startswith("["):
+            page.append(f"## {section.splitlines()[0]}")
+        rows = []
+        for comment, lines in re.findall(r"((?:^#.*\n)+)((?:^\w+ = .*\n)*)", section, re.MULTILINE):
+            pairs = [line.split(" = ", 1) for line in lines.splitlines()]
+            if pairs:
+                keys, defaults = ("<br>".join(f"`{cell(one)}`" for one in column) for column in zip(*pairs))
+                rows.append(f"| {keys} | {defaults} | {cell(prose(comment))} |")
+                found += len(pairs)
+            else:
+                page.append(prose(comment))
+        page.append("\n".join(["| key | default | meaning |", "|---|---|---|", *rows]))
+    sections = tomllib.loads(source).values()
+    wanted = sum(len(one) if isinstance(one, dict) else 1 for one in sections)
+    assert found == wanted, f"{DEFAULTS}: {found} keys of {wanted} have a comment above them"
+    return "\n\n".join(page) + "\n"
+
+
+PAGES = {
+    "docs/reference/causes.md": causes,
+    "docs/reference/configuration.md": settings,
+    "docs/reference/metrics.md": metrics,
+}
 
 
 def faults(root: Path, update: bool) -> list[str]:
