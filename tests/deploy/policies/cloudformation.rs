@@ -93,15 +93,10 @@ fn its_classes_are_those_of_the_example() {
 /// What the page for operators says: the capabilities that names and loops need, and no parameter that there is not.
 #[test]
 fn the_documented_command_gives_what_the_template_needs() {
-    let page = std::fs::read_to_string(config().join("../docs/how-to/install.md")).unwrap();
-    let commands: Vec<&str> = page
-        .split("aws cloudformation deploy")
-        .skip(1)
-        .map(|rest| rest.split("```").next().unwrap())
-        .collect();
+    let commands = deployments("how-to/install.md");
     assert!(!commands.is_empty(), "no command");
     let template = template();
-    for command in commands {
+    for command in &commands {
         assert!(command.contains("--capabilities CAPABILITY_NAMED_IAM CAPABILITY_AUTO_EXPAND"), "{command}");
         assert!(command.contains("--template-file config/cloudformation.yaml"), "{command}");
         let given: Vec<(&str, &str)> = command
@@ -118,6 +113,28 @@ fn the_documented_command_gives_what_the_template_needs() {
             );
         }
         assert_eq!(Stack::with(&given).refusal(), None, "{command}");
+    }
+}
+
+/// The `aws cloudformation deploy` commands of a page.
+fn deployments(page: &str) -> Vec<String> {
+    let page = std::fs::read_to_string(config().join("../docs").join(page)).unwrap();
+    let commands = page.split("aws cloudformation deploy").skip(1);
+    commands.map(|rest| rest.split("```").next().unwrap().to_owned()).collect()
+}
+
+/// Its tables stay when a creation is rolled back, and then no second one succeeds. An upgrade replaces the operator's
+/// task, which CloudFormation does not do while rollback is disabled.
+#[test]
+fn a_first_stack_is_kept_when_it_fails_and_an_upgrade_is_rolled_back() {
+    for (page, first, count) in
+        [("tutorial-aws.md", true, 1), ("how-to/install.md", true, 2), ("how-to/upgrade.md", false, 1)]
+    {
+        let commands = deployments(page);
+        assert_eq!(commands.len(), count, "{page}");
+        for command in commands {
+            assert_eq!(command.contains(" --disable-rollback "), first, "{page}: {command}");
+        }
     }
 }
 
