@@ -227,6 +227,18 @@ fn an_operator_in_the_stack_needs_all_that_it_runs_with() {
     assert_eq!(reads.as_array().map(Vec::len), Some(1));
 }
 
+/// The lease is given up, and what was begun comes to its end: in the chart, in the stack, and by the unit of the page.
+#[test]
+fn an_operator_has_the_same_time_to_stop_wherever_it_runs() {
+    let values = std::fs::read_to_string(config().join("../charts/runyard/values.yaml")).unwrap();
+    let values: Value = serde_norway::from_str(&values).unwrap();
+    let task = Stack::with(&OPERATOR).properties("OperatorTask").expect("it is made");
+    let of_the_task = &task["ContainerDefinitions"][1]["StopTimeout"];
+    assert_eq!(values["terminationGracePeriodSeconds"], *of_the_task);
+    let page = std::fs::read_to_string(config().join("../docs/how-to/install.md")).unwrap();
+    assert!(page.contains(&format!("\nTimeoutStopSec={of_the_task}\n")), "{of_the_task}");
+}
+
 #[test]
 fn a_stack_tells_what_pools_need() {
     let told = Stack::with(&OPERATOR).outputs();
