@@ -105,10 +105,14 @@ locals {
     RUNYARD_TABLE                 = var.table_name
     RUNYARD_INTERRUPTIONS__QUEUE  = "${var.table_name}-interruptions"
     RUNYARD_LOG__FORMAT           = "json"
+    RUNYARD_GITHUB__SCOPE         = var.github_scope
     RUNYARD_GITHUB__APP_ID        = var.github_app_id
     RUNYARD_AGENT__RUNNER_URL     = var.runner_url
     RUNYARD_AGENT__RUNNER_SHA256  = var.runner_sha256
     RUNYARD_AGENT__RUNNER_VERSION = var.runner_version
+    RUNYARD_AGENT__RUNNER_FOLLOW  = var.runner_follow
+    # A package that is not there cannot be followed.
+    RUNYARD_AGENT__RUNNER_FOLLOW_ARM64 = var.runner_url_arm64 == "" ? "pin" : var.runner_follow
     # What is empty counts as left out.
     RUNYARD_AGENT__RUNNER_URL_ARM64    = var.runner_url_arm64
     RUNYARD_AGENT__RUNNER_SHA256_ARM64 = var.runner_sha256_arm64

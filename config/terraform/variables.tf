@@ -123,6 +123,16 @@ variable "github_secret_arn" {
   default     = ""
 }
 
+variable "github_scope" {
+  description = "Where runners are registered: repository or organization."
+  type        = string
+  default     = "repository"
+  validation {
+    condition     = contains(["repository", "organization"], var.github_scope)
+    error_message = "github_scope is repository or organization."
+  }
+}
+
 variable "runner_url" {
   description = "The runner package that machines fetch, https."
   type        = string
@@ -151,6 +161,16 @@ variable "runner_sha256_arm64" {
   description = "Its SHA-256."
   type        = string
   default     = ""
+}
+
+variable "runner_follow" {
+  description = "pin, or latest where machines get the newest package of GitHub's list by themselves (docs/runner-versions.md)."
+  type        = string
+  default     = "pin"
+  validation {
+    condition     = contains(["pin", "latest"], var.runner_follow)
+    error_message = "runner_follow is pin or latest."
+  }
 }
 
 variable "agent_url" {

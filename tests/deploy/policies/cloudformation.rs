@@ -1,6 +1,6 @@
 //! Does `config/cloudformation.yaml` say what the documents say, and make what `init` makes?
 
-use runyard::config::Config;
+use runyard::config::{Config, ScopeKind};
 use serde_json::{Value, json};
 
 use crate::policies::documents::{KEY, config, document};
@@ -197,6 +197,36 @@ fn the_stacks_operator_can_read_what_the_stack_tells_it() {
                 .is_some_and(|run| run.contains("chown 10001:10001 /run/github/credential"))
         );
         assert_eq!(operator.get("Secrets"), None, "the credential is a file");
+    }
+}
+
+/// What the operator reads of its environment in a stack with these parameters beside what it needs.
+fn operators_configuration(given: &[(&str, &str)]) -> Config {
+    let stack = Stack::with(&[&OPERATOR[..], &[("GitHubAppId", "42")], given].concat());
+    assert_eq!(stack.refusal(), None);
+    let task = stack.properties("OperatorTask").expect("it is made");
+    let given = task["ContainerDefinitions"][1]["Environment"].as_array().expect("a list").clone();
+    let text = |value: &Value| value.as_str().unwrap_or("yard-interruptions").to_owned();
+    Config::load(None, given.iter().map(|one| (text(&one["Name"]), text(&one["Value"]))))
+        .expect("a configuration")
+}
+
+/// `latest` is refused for an architecture without a package, so that it is told of those that have one.
+#[test]
+fn the_stacks_operator_registers_runners_and_follows_their_versions_as_it_is_told() {
+    let (organization, latest) = (("GitHubScope", "organization"), ("RunnerFollow", "latest"));
+    let arm64 = &FETCHED[..2];
+    for (given, scope, usual, of_arm64) in [
+        (&[][..], ScopeKind::Repository, false, false),
+        (&[organization][..], ScopeKind::Organization, false, false),
+        (arm64, ScopeKind::Repository, false, false),
+        (&[latest][..], ScopeKind::Repository, true, false),
+        (&[arm64, &[latest]].concat()[..], ScopeKind::Repository, true, true),
+    ] {
+        let read = operators_configuration(given);
+        assert_eq!(read.github.expect("GitHub").scope, scope, "{given:?}");
+        let following = read.agent.following();
+        assert_eq!((following.usual.is_some(), following.arm64.is_some()), (usual, of_arm64), "{given:?}");
     }
 }
 

@@ -163,6 +163,8 @@ fn both(further: &[(&str, &str)], variables: &[(&str, Value)], china: bool) -> (
         ("RunnerVersion", "2.336.0"),
         ("RunnerUrlArm64", "https://example.com/runner-arm64.tar.gz"),
         ("RunnerSha256Arm64", "01"),
+        ("GitHubScope", "organization"),
+        ("RunnerFollow", "latest"),
         ("AgentUrl", "https://example.com/agent"),
         ("AgentSha256", "02"),
         ("AgentUrlArm64", "https://example.com/agent-arm64"),
@@ -183,6 +185,8 @@ fn both(further: &[(&str, &str)], variables: &[(&str, Value)], china: bool) -> (
         ("runner_version", json!("2.336.0")),
         ("runner_url_arm64", json!("https://example.com/runner-arm64.tar.gz")),
         ("runner_sha256_arm64", json!("01")),
+        ("github_scope", json!("organization")),
+        ("runner_follow", json!("latest")),
         ("agent_url", json!("https://example.com/agent")),
         ("agent_sha256", json!("02")),
         ("agent_url_arm64", json!("https://example.com/agent-arm64")),
@@ -354,7 +358,13 @@ fn small(value: &Value) -> Value {
 
 #[test]
 fn the_module_runs_the_operator_as_the_template_does() {
-    let (stack, module) = both(&[], &[], false);
+    the_operator_is_the_same(&both(&[], &[], false));
+    let without_arm64 = [("RunnerUrlArm64", ""), ("RunnerSha256Arm64", "")];
+    let the_same = [("runner_url_arm64", json!("")), ("runner_sha256_arm64", json!(""))];
+    the_operator_is_the_same(&both(&without_arm64, &the_same, false));
+}
+
+fn the_operator_is_the_same((stack, module): &(Stack, Module)) {
     let mut template = small(&stack.properties("OperatorTask").expect("it is made")["ContainerDefinitions"]);
     let mut made = module.json("aws_ecs_task_definition", "operator", "container_definitions");
     for containers in [&mut template, &mut made] {
