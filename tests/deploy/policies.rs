@@ -9,5 +9,6 @@ mod evaluator;
 mod hcl;
 mod matrix;
 mod mutants;
+mod shells;
 mod stack;
 mod terraform;

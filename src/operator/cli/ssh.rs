@@ -15,8 +15,10 @@ use crate::model::{Instance, State};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 The program `aws` with its session-manager-plugin opens the session. You need ssm:StartSession on the machine; the machine \
-needs Session Manager's agent, and the policy AmazonSSMManagedInstanceCore on its instance profile. Whoever was on a machine \
-can change it: drain it afterwards (runyard drain INSTANCE).
+needs Session Manager's agent. Its role must allow ssm:UpdateInstanceInformation, ssmmessages:CreateControlChannel, \
+ssmmessages:CreateDataChannel, ssmmessages:OpenControlChannel and ssmmessages:OpenDataChannel, and name the five in \
+NotAction of its statement NothingElse, which denies the rest: a policy that is only attached has no effect. Whoever was \
+on a machine can change it: drain it afterwards (runyard drain INSTANCE).
 
 Examples:
   runyard ssh i-0123456789abcdef0
@@ -68,7 +70,7 @@ pub(crate) async fn run(context: &mut CliContext, args: &SshArgs, machine: &Sele
     refused(
         "the session was refused; see what aws said",
         "AccessDenied: you lack ssm:StartSession on it. TargetNotConnected: its image lacks Session Manager's agent, its \
-         instance profile the policy AmazonSSMManagedInstanceCore, or its subnet a way to SSM. Plugin not found: install \
+         role the five rights of `runyard ssh --help`, or its subnet a way to SSM. Plugin not found: install \
          session-manager-plugin",
     )
 }
