@@ -30,6 +30,11 @@ output "operator_logs" {
   value       = one(aws_cloudwatch_log_group.operator[*].name)
 }
 
+output "operator_security_group" {
+  description = "The operator's, which nothing reaches until a rule lets Prometheus to port 8080"
+  value       = one(aws_security_group.operator[*].id)
+}
+
 output "operator_policy" {
   description = "For the operator's role"
   value       = aws_iam_policy.operator.arn

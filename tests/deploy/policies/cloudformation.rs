@@ -270,19 +270,23 @@ fn an_operator_has_the_same_time_to_stop_wherever_it_runs() {
 }
 
 #[test]
-fn a_stack_tells_what_pools_need() {
+fn a_stack_tells_what_pools_and_prometheus_need() {
     let told = Stack::with(&OPERATOR).outputs();
     for (name, value) in [
         ("SubnetIds", json!("subnet-01,subnet-02")),
         ("MachineSecurityGroup", json!({"Fn::GetAtt": ["MachineSecurityGroup", "GroupId"]})),
         ("MachineProfile", json!({"Ref": "MachineProfile"})),
         ("Table", json!({"Ref": "Table"})),
+        ("OperatorSecurityGroup", json!({"Fn::GetAtt": ["OperatorSecurityGroup", "GroupId"]})),
     ] {
         assert_eq!(told.get(name), Some(&value), "{name}");
     }
     let bare = Stack::with(&[]).outputs();
     assert!(
-        bare.contains_key("Table") && !bare.contains_key("SubnetIds") && !bare.contains_key("OperatorLogs")
+        bare.contains_key("Table")
+            && !["SubnetIds", "OperatorLogs", "OperatorSecurityGroup"]
+                .iter()
+                .any(|name| bare.contains_key(*name))
     );
     let size = std::fs::metadata(config().join("cloudformation.yaml")).unwrap().len();
     assert!(size <= 51_200, "CloudFormation takes no template of {size} bytes without a bucket");
