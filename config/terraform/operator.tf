@@ -175,6 +175,18 @@ resource "aws_ecs_service" "operator" {
   cluster         = aws_ecs_cluster.operator[0].id
   launch_type     = "FARGATE"
   task_definition = aws_ecs_task_definition.operator[0].arn
+  # Its task names them, or has the roles before they have their policies.
+  depends_on = [
+    aws_dynamodb_table.table,
+    aws_dynamodb_table.history,
+    aws_sqs_queue.doorbell,
+    aws_sqs_queue.queue,
+    aws_cloudwatch_log_group.operator,
+    aws_iam_role_policy_attachment.operator_task,
+    aws_iam_role_policy_attachment.operator_task_volume_key,
+    aws_iam_role_policy_attachment.operator_start,
+    aws_iam_role_policy.operator_start,
+  ]
   # One leads, the other takes over within seconds. In a deployment one goes before its successor comes: two may read
   # the table's stream, and no third.
   desired_count                      = 2

@@ -230,6 +230,21 @@ fn the_stacks_operator_registers_runners_and_follows_their_versions_as_it_is_tol
     }
 }
 
+/// What the task refers to is there before the service without that; what it names is not.
+#[test]
+fn the_service_starts_after_what_its_operator_reads_and_may() {
+    let template = template();
+    let resource = |name: &str| template["Resources"][name].clone();
+    assert_eq!(resource("OperatorService")["DependsOn"], json!(["Table", "History", "Doorbell"]));
+    let task = resource("OperatorTask").to_string();
+    for referred in ["OperatorTaskRole", "OperatorStartRole", "OperatorLogs", "Interruptions"] {
+        assert!(task.contains(&format!("\"{referred}\"")), "the task does not refer to {referred}");
+    }
+    let mut resources = template["Resources"].as_object().unwrap().values();
+    let apart = resources.any(|one| one["Type"] == "AWS::IAM::RolePolicy");
+    assert!(!apart, "a role's policies are parts of the role");
+}
+
 #[test]
 fn an_operator_in_the_stack_needs_all_that_it_runs_with() {
     for (missing, _) in &OPERATOR[1..] {

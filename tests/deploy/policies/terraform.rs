@@ -389,6 +389,28 @@ fn the_operator_is_the_same((stack, module): &(Stack, Module)) {
     assert_eq!(of("deployment_minimum_healthy_percent"), *least);
 }
 
+/// Every resource that its task names, and every policy of its roles: none of them is referred to by the task.
+#[test]
+fn the_modules_service_starts_after_what_its_operator_reads_and_may() {
+    let module = Module::with(&[], "aws", "amazonaws.com");
+    let after = module.resource("aws_ecs_service", "operator").body.get_attribute("depends_on");
+    let after = after.expect("it waits").value.as_array().expect("a list");
+    let after: BTreeSet<_> = after.iter().map(|one| one.to_string().trim().to_owned()).collect();
+    let policies = module.blocks("resource").filter_map(|block| {
+        let (kind, name) = (block.labels[0].as_str(), block.labels[1].as_str());
+        let of_the_task = name.starts_with("operator_task") || name.starts_with("operator_start");
+        (of_the_task && kind.starts_with("aws_iam_role_policy")).then(|| format!("{kind}.{name}"))
+    });
+    let named = [
+        "aws_dynamodb_table.table",
+        "aws_dynamodb_table.history",
+        "aws_sqs_queue.doorbell",
+        "aws_sqs_queue.queue",
+        "aws_cloudwatch_log_group.operator",
+    ];
+    assert_eq!(after, policies.chain(named.map(str::to_owned)).collect());
+}
+
 /// Where whoever takes the example finds the module.
 const SOURCE: &str = "git::https://github.com/OWNER/runyard.git//config/terraform?ref=COMMIT";
 
