@@ -2,8 +2,9 @@ terraform {
   required_version = ">= 1.5"
   required_providers {
     aws = {
-      source  = "hashicorp/aws"
-      version = ">= 5.30"
+      source = "hashicorp/aws"
+      # From there on an OIDC provider needs no thumbprint.
+      version = ">= 5.81"
     }
   }
 }

@@ -411,6 +411,18 @@ fn the_modules_service_starts_after_what_its_operator_reads_and_may() {
     assert_eq!(after, policies.chain(named.map(str::to_owned)).collect());
 }
 
+/// The provider of AWS for Terraform requires a thumbprint of an OIDC provider before 5.81.
+#[test]
+fn the_modules_oidc_provider_is_one_that_its_provider_of_aws_takes() {
+    let github = module_text("policies.tf");
+    assert!(!github.contains("thumbprint_list"), "then an older provider would do");
+    assert!(module_text("versions.tf").contains("version = \">= 5.81\""));
+}
+
+fn module_text(file: &str) -> String {
+    std::fs::read_to_string(config().join("terraform").join(file)).unwrap()
+}
+
 /// Where whoever takes the example finds the module.
 const SOURCE: &str = "git::https://github.com/OWNER/runyard.git//config/terraform?ref=COMMIT";
 
