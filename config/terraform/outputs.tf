@@ -55,6 +55,11 @@ output "workflow_policy" {
   value       = aws_iam_policy.workflow.arn
 }
 
+output "reader_policy" {
+  description = "For people who only look"
+  value       = aws_iam_policy.reader.arn
+}
+
 output "operator_role" {
   description = "To associate with the operator's service account, runyard"
   value       = one(aws_iam_role.operator[*].arn)

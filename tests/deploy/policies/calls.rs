@@ -4,10 +4,10 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use crate::policies::documents::Who;
+use crate::policies::documents::{Who, config};
 use crate::policies::matrix::rows;
 
-use Who::{Init, Machine, Operator, Workflow};
+use Who::{Init, Machine, Operator, Reader, Workflow};
 
 /// A call of a client, what IAM calls it, and whose it is. What a transaction or a batch does is asked for by the
 /// actions it is made of.
@@ -35,8 +35,7 @@ const CALLS: &[(&str, &[&str], &[Who])] = &[
     ),
     ("describe_launch_templates", &["ec2:DescribeLaunchTemplates"], &[Operator, Init]),
     ("describe_security_groups", &["ec2:DescribeSecurityGroups"], &[Operator, Init]),
-    // With the credential of the person who asks for costs at spot prices.
-    ("describe_spot_price_history", &["ec2:DescribeSpotPriceHistory"], &[]),
+    ("describe_spot_price_history", &["ec2:DescribeSpotPriceHistory"], &[Reader]),
     ("describe_stream", &["dynamodb:DescribeStream"], &[Operator]),
     ("describe_subnets", &["ec2:DescribeSubnets"], &[Operator, Init]),
     ("describe_table", &["dynamodb:DescribeTable"], &[Operator, Init]),
@@ -44,16 +43,16 @@ const CALLS: &[(&str, &[&str], &[Who])] = &[
     ("get_console_output", &["ec2:GetConsoleOutput"], &[Operator]),
     ("get_ebs_default_kms_key_id", &["ec2:GetEbsDefaultKmsKeyId"], &[Operator]),
     ("get_ebs_encryption_by_default", &["ec2:GetEbsEncryptionByDefault"], &[Operator]),
-    ("get_item", &["dynamodb:GetItem"], &[Operator, Workflow, Machine, Init]),
-    ("get_queue_attributes", &["sqs:GetQueueAttributes"], &[Operator, Init]),
-    ("get_queue_url", &["sqs:GetQueueUrl"], &[Operator, Workflow, Init]),
+    ("get_item", &["dynamodb:GetItem"], &[Operator, Workflow, Machine, Init, Reader]),
+    ("get_queue_attributes", &["sqs:GetQueueAttributes"], &[Operator, Init, Reader]),
+    ("get_queue_url", &["sqs:GetQueueUrl"], &[Operator, Workflow, Init, Reader]),
     ("get_records", &["dynamodb:GetRecords"], &[Operator]),
     ("get_shard_iterator", &["dynamodb:GetShardIterator"], &[Operator]),
     ("modify_launch_template", &["ec2:ModifyLaunchTemplate"], &[Operator, Init]),
-    ("query", &["dynamodb:Query"], &[Operator, Workflow]),
+    ("query", &["dynamodb:Query"], &[Operator, Workflow, Reader]),
     ("receive_message", &["sqs:ReceiveMessage"], &[Operator]),
     ("run_instances", &["ec2:RunInstances", "ec2:CreateTags", "iam:PassRole"], &[Operator]),
-    ("scan", &["dynamodb:Scan"], &[Operator, Init]),
+    ("scan", &["dynamodb:Scan"], &[Operator, Init, Reader]),
     ("send_message", &["sqs:SendMessage"], &[Operator, Workflow]),
     ("set_queue_attributes", &["sqs:SetQueueAttributes"], &[Init]),
     ("terminate_instances", &["ec2:TerminateInstances"], &[Operator]),
@@ -131,7 +130,7 @@ fn nothing_is_allowed_that_nobody_calls() {
             actions.contains(&row.call.action.as_str()) && callers.contains(&row.who)
         };
         match row.who {
-            Operator | Workflow | Init => {
+            Operator | Workflow | Init | Reader => {
                 assert!(CALLS.iter().any(|call| called(&call)), "{row:?}");
             }
             // EC2 calls in the operator's name.
@@ -145,4 +144,37 @@ fn nothing_is_allowed_that_nobody_calls() {
             | Who::MachineWithEverything => {}
         }
     }
+}
+
+/// Where the sources of a verb are.
+fn module_of(verb: &str) -> &str {
+    match verb {
+        "explain" | "plan" => "plan_explain",
+        "simulate" | "recommend" => "whatif",
+        other => other,
+    }
+}
+
+/// The page names the verbs that a reader may run. Those that write too are named with what keeps them from it.
+#[test]
+fn the_verbs_of_those_who_only_look_write_nothing() {
+    let page = std::fs::read_to_string(config().join("iam/README.md")).unwrap();
+    let row = page.lines().find(|line| line.starts_with("| `reader.json` |")).expect("a row");
+    let (_, verbs) = row.split_once("`runyard ").expect("verbs");
+    let verbs: Vec<&str> = verbs.split('`').step_by(2).filter(|verb| !verb.starts_with('-')).collect();
+    assert!(verbs.len() >= 10, "{verbs:?}");
+    let cli = config().join("../src/operator/cli");
+    let mut writers = Vec::new();
+    for verb in verbs {
+        let name = module_of(verb.split(' ').next().unwrap());
+        let mut texts = vec![std::fs::read_to_string(cli.join(format!("{name}.rs"))).unwrap()];
+        if cli.join(name).is_dir() {
+            sources(&cli.join(name), &mut texts);
+        }
+        let writes = ["store.write(", "store.transact(", "store.append(", ".record_event("];
+        if texts.iter().any(|text| writes.iter().any(|call| text.contains(call))) {
+            writers.push(verb);
+        }
+    }
+    assert_eq!(writers, ["doctor", "logs --stored"], "others write, or these no longer do");
 }

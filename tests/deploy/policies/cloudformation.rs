@@ -26,6 +26,7 @@ fn its_policies_are_the_documents() {
         ("operator-volume-key", "OperatorVolumeKeyPolicy"),
         ("workflow", "WorkflowPolicy"),
         ("init", "InitPolicy"),
+        ("reader", "ReaderPolicy"),
     ] {
         assert_eq!(properties(resource)["PolicyDocument"], document(name), "{name}");
     }
@@ -316,7 +317,8 @@ fn every_managed_policy_fits_even_with_the_longest_names() {
         ("AWS::Partition", "aws-us-gov"),
     ];
     let stack = Stack::with(&[&EVERYTHING[..], &long[..]].concat());
-    for name in ["OperatorPolicy", "OperatorVolumeKeyPolicy", "WorkflowPolicy", "InitPolicy"] {
+    for name in ["OperatorPolicy", "OperatorVolumeKeyPolicy", "WorkflowPolicy", "InitPolicy", "ReaderPolicy"]
+    {
         let policy = stack.properties(name).expect("it is made")["PolicyDocument"].to_string();
         assert!(policy.len() <= 6144, "{name}: {} characters", policy.len());
     }

@@ -10,7 +10,7 @@ pub(crate) fn config() -> PathBuf {
 }
 
 /// Everybody's documents, by name.
-pub(crate) const NAMES: [&str; 7] = [
+pub(crate) const NAMES: [&str; 8] = [
     "operator",
     "operator-volume-key",
     "workflow",
@@ -18,6 +18,7 @@ pub(crate) const NAMES: [&str; 7] = [
     "instance-any-record",
     "instance-self-terminate",
     "init",
+    "reader",
 ];
 
 /// The key of the account's volumes.
@@ -61,6 +62,8 @@ pub(crate) enum Who {
     /// The same where DynamoDB is not told which machine asks.
     AnyRecordWithEverything,
     Init,
+    /// A person who only looks.
+    Reader,
 }
 
 impl Who {
@@ -75,6 +78,7 @@ impl Who {
             Self::MachineThatEndsItself => &["instance", "instance-self-terminate"],
             Self::EndsItselfAlone => &["instance-self-terminate"],
             Self::Init => &["init"],
+            Self::Reader => &["reader"],
         }
     }
 
@@ -92,7 +96,8 @@ impl Who {
             | Self::Machine
             | Self::MachineThatEndsItself
             | Self::EndsItselfAlone
-            | Self::Init => None,
+            | Self::Init
+            | Self::Reader => None,
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::policies::evaluator::{Call, Context, Verdict, judge};
 
 use Who::{
     AnyRecordWithEverything, EndsItselfAlone, Init, Machine, MachineOfAnyRecord, MachineThatEndsItself,
-    MachineWithEverything, Operator, OperatorWithVolumeKey, Workflow,
+    MachineWithEverything, Operator, OperatorWithVolumeKey, Reader, Workflow,
 };
 
 /// One row.
@@ -145,7 +145,7 @@ fn row(who: Who, action: &str, resource: &str, carried: Carried<'_>, may: bool) 
         | MachineThatEndsItself
         | MachineWithEverything
         | EndsItselfAlone => carry("ec2:SourceInstanceARN", ME),
-        Operator | OperatorWithVolumeKey | Workflow | Init => {}
+        Operator | OperatorWithVolumeKey | Workflow | Init | Reader => {}
     }
     if let Some((_, id)) = resource.split_once(":instance/").filter(|(_, id)| id.starts_with("i-")) {
         carry("ec2:InstanceID", id);
@@ -166,6 +166,7 @@ pub(crate) fn rows() -> Vec<Row> {
     any_records(&mut all);
     machines(&mut all);
     inits(&mut all);
+    readers(&mut all);
     rows
 }
 
@@ -560,6 +561,52 @@ fn inits(all: &mut Add<'_>) {
     all(Init, FLEET, &[MARKED], false, &["ec2:CreateFleet"]);
     all(Init, ME, &[OURS], false, &["ec2:TerminateInstances"]);
     all(Init, ROLE, &[("iam:PassedToService", "ec2.amazonaws.com")], false, &["iam:PassRole"]);
+}
+
+/// People who look: at everything of this yard, and they change nothing of it.
+fn readers(all: &mut Add<'_>) {
+    let reads = ["dynamodb:GetItem", "dynamodb:Query", "dynamodb:Scan"];
+    all(Reader, TABLE, &[], true, &reads);
+    all(Reader, OTHER_TABLE, &[], false, &reads);
+    all(Reader, HISTORY, &[], true, &["dynamodb:Query"]);
+    all(Reader, HISTORY, &[], false, &["dynamodb:Scan", "dynamodb:GetItem"]);
+    let writes = [
+        "dynamodb:PutItem",
+        "dynamodb:UpdateItem",
+        "dynamodb:DeleteItem",
+        "dynamodb:BatchWriteItem",
+        "dynamodb:ConditionCheckItem",
+        "dynamodb:PartiQLUpdate",
+        "dynamodb:DeleteTable",
+    ];
+    for table in [TABLE, HISTORY] {
+        all(Reader, table, &[], false, &writes);
+        all(Reader, table, &[], false, &SHAPES);
+    }
+    // Two read the stream already.
+    all(Reader, STREAM, &[], false, &FOLLOWS);
+    let looks = ["sqs:GetQueueUrl", "sqs:GetQueueAttributes"];
+    let hears = [
+        "sqs:SendMessage",
+        "sqs:ReceiveMessage",
+        "sqs:DeleteMessage",
+        "sqs:PurgeQueue",
+        "sqs:CreateQueue",
+        "sqs:DeleteQueue",
+        "sqs:SetQueueAttributes",
+    ];
+    for queue in [QUEUE, DOORBELL] {
+        all(Reader, queue, &[], true, &looks);
+        all(Reader, queue, &[], false, &hears);
+    }
+    for foreign in [OTHER_QUEUE, OTHER_REGION] {
+        all(Reader, foreign, &[], false, &looks);
+    }
+    all(Reader, "*", &[], true, &["ec2:DescribeSpotPriceHistory"]);
+    all(Reader, "*", &[], false, &["ec2:DescribeInstances", "iam:ListRoles", "ssm:StartSession"]);
+    all(Reader, ME, &[OURS], false, &["ec2:TerminateInstances", "ec2:GetConsoleOutput", "ssm:StartSession"]);
+    all(Reader, FLEET, &[MARKED], false, &["ec2:CreateFleet"]);
+    all(Reader, ROLE, &[("iam:PassedToService", "ec2.amazonaws.com")], false, &["iam:PassRole"]);
 }
 
 #[test]

@@ -206,6 +206,7 @@ fn the_module_makes_the_same_statements_as_the_template() {
             ("operator_volume_key", "OperatorVolumeKeyPolicy"),
             ("workflow", "WorkflowPolicy"),
             ("init", "InitPolicy"),
+            ("reader", "ReaderPolicy"),
         ] {
             let template = stack.properties(resource).expect("everything is made");
             assert_eq!(module.json("aws_iam_policy", name, "policy"), template["PolicyDocument"], "{name}");
