@@ -11,7 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::script::{Fault, Script, locked};
 use runyard_core::ports::github::{
     BranchFacts, EndOfLife, JobConfig, JobState, RunSource, RunState, Runner, RunnerApplication, RunnerSpec,
-    Scope, Token, WorkflowJob, WorkflowRun,
+    Scope, Token, Waiting, WorkflowJob, WorkflowRun,
 };
 use runyard_core::ports::{Clock, GitHub, GitHubError};
 
@@ -350,7 +350,13 @@ impl GitHub for FakeGitHub {
         self.call("run_workflow", |site| site.runs.get(&run).map(workflow).ok_or_else(unknown))
     }
 
-    async fn run(&self, owner: &str, name: &str, run_id: u64) -> Result<RunState, GitHubError> {
+    async fn run(
+        &self,
+        owner: &str,
+        name: &str,
+        run_id: u64,
+        _waiting: Waiting,
+    ) -> Result<RunState, GitHubError> {
         let run = (owner.to_owned(), name.to_owned(), run_id);
         let unknown = || GitHubError::NotFound(format!("{owner}/{name} run {run_id}"));
         self.answering("run").await;

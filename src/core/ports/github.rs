@@ -258,6 +258,15 @@ pub struct BranchFacts {
     pub contains: bool,
 }
 
+/// Who waits for an answer, and so how much of GitHub's budget may be used for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waiting {
+    /// A machine, for its credential: all of the budget.
+    Machine,
+    /// Nobody: what is left to the calls that a machine waits for.
+    Nobody,
+}
+
 /// Why a call failed, by what can be done about it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GitHubError {
@@ -329,7 +338,13 @@ pub trait GitHub: Send + Sync {
     async fn run_workflow(&self, owner: &str, name: &str, run_id: u64) -> Result<String, GitHubError>;
 
     /// The state of a workflow run.
-    async fn run(&self, owner: &str, name: &str, run_id: u64) -> Result<RunState, GitHubError>;
+    async fn run(
+        &self,
+        owner: &str,
+        name: &str,
+        run_id: u64,
+        waiting: Waiting,
+    ) -> Result<RunState, GitHubError>;
     /// The runs of a repository that are queued or in progress.
     async fn open_runs(&self, owner: &str, name: &str) -> Result<Vec<WorkflowRun>, GitHubError>;
     /// The jobs of one attempt of a run. Jobs that did not run in it may be listed with their earlier end, or not at

@@ -9,7 +9,7 @@ use futures::FutureExt;
 
 use super::answers::Answers;
 use crate::model::RequestKey;
-use crate::ports::github::RunState;
+use crate::ports::github::{RunState, Waiting};
 use crate::ports::{Clock, GitHub, GitHubError};
 
 /// How long a run that was seen active counts as such.
@@ -69,7 +69,8 @@ impl RunCheck {
         self.seen.retain(|(_, at)| self.clock.elapsed().saturating_sub(*at) < KEPT);
         let ask = || {
             let (github, clock, run) = (Arc::clone(&self.github), Arc::clone(&self.clock), run.clone());
-            async move { Ok((github.run(&run.0, &run.1, run.2).await?, clock.elapsed())) }.boxed()
+            async move { Ok((github.run(&run.0, &run.1, run.2, Waiting::Machine).await?, clock.elapsed())) }
+                .boxed()
         };
         match self.seen.get(&run, |seen| self.covers(seen, id.attempt), ask).await {
             Ok((state, _)) => match problem(state, id) {

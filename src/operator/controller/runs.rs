@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::model::{Event, Phase, Reading, ReleasedBy, Request, RequestKey, Versioned, read};
-use crate::ports::github::RunState;
+use crate::ports::github::{RunState, Waiting};
 use crate::ports::{Clock, Entropy, GitHub, GitHubError, Store, StoreError};
 
 use super::events::Events;
@@ -153,7 +153,7 @@ impl Watcher {
 
     /// Looks one run up, notes its workflow, and releases its requests if it is over; the error is how long to pause.
     async fn look(&self, run: &Run, requests: &[RequestKey], named: &mut Live) -> Result<(), Duration> {
-        let state = match self.github.run(&run.owner, &run.name, run.number).await {
+        let state = match self.github.run(&run.owner, &run.name, run.number, Waiting::Nobody).await {
             Ok(state) => state,
             Err(GitHubError::Throttled { retry_after } | GitHubError::Deferred { retry_after }) => {
                 return Err(retry_after);

@@ -8,7 +8,7 @@ use tokio::net::TcpSocket;
 
 use super::scripted_fake::*;
 use super::*;
-use crate::ports::github::{GitHub, GitHubError, RunState, RunnerSpec, Scope};
+use crate::ports::github::{GitHub, GitHubError, RunState, RunnerSpec, Scope, Waiting};
 
 fn scope() -> Scope {
     Scope::Repository { owner: "octo".to_owned(), name: "app".to_owned() }
@@ -182,13 +182,38 @@ async fn endless_redirects_end() {
 async fn only_a_completed_run_is_over() {
     let state = async |status: serde_json::Value| {
         let body = serde_json::json!({"id": 9_007_199_254_740_993_u64, "status": status, "run_attempt": 3});
-        Scripted::serve(vec![json(200, body)]).await.github().run("octo", "app", 9_007_199_254_740_993).await
+        Scripted::serve(vec![json(200, body)])
+            .await
+            .github()
+            .run("octo", "app", 9_007_199_254_740_993, Waiting::Machine)
+            .await
     };
     assert_eq!(state("completed".into()).await, Ok(RunState::Completed { attempt: 3 }));
     for active in ["queued", "in_progress", "waiting", "requested", "pending", "a word of next year"] {
         assert_eq!(state(active.into()).await, Ok(RunState::Active { attempt: 3 }));
     }
     assert!(matches!(state(serde_json::Value::Null).await, Err(GitHubError::Unreachable(_))));
+}
+
+#[tokio::test]
+async fn the_look_that_a_credential_waits_for_may_use_what_is_left_of_the_hour() {
+    let now = now().as_second();
+    let few = [
+        JSON,
+        "x-ratelimit-limit: 5000",
+        "x-ratelimit-remaining: 100",
+        &format!("x-ratelimit-reset: {}", now + 600),
+    ];
+    let active = r#"{"status":"in_progress","run_attempt":1}"#;
+    let server = Scripted::serve(vec![say(200, &few, active), say(200, &few, active)]).await;
+    let github = server.github();
+    for _ in 0..2 {
+        let looked = github.run("octo", "app", 7, Waiting::Machine).await;
+        assert_eq!(looked, Ok(RunState::Active { attempt: 1 }));
+    }
+    let watched = github.run("octo", "app", 7, Waiting::Nobody).await;
+    assert!(matches!(watched, Err(GitHubError::Deferred { .. })), "a fiftieth is left: {watched:?}");
+    assert_eq!(server.requests().len(), 2);
 }
 
 #[tokio::test]

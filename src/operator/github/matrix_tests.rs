@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::scripted_fake::*;
 use super::*;
-use crate::ports::github::{GitHub, GitHubError, RunnerSpec, Scope};
+use crate::ports::github::{GitHub, GitHubError, RunState, RunnerSpec, Scope, Waiting};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verb {
@@ -45,7 +45,7 @@ async fn call(github: &RestGitHub, verb: Verb) -> Result<u64, GitHubError> {
         Verb::Runner => github.runner(&scope, "n").await.map(|runner| runner.map_or(0, |runner| runner.id)),
         Verb::Runners => github.runners(&scope).await.map(|all| all.first().map_or(0, |runner| runner.id)),
         Verb::Delete => github.remove_runner(&scope, LARGE).await.map(|()| LARGE),
-        Verb::Run => github.run("octo", "app", LARGE).await.map(|_| LARGE),
+        Verb::Run => github.run("octo", "app", LARGE, Waiting::Machine).await.map(|_| LARGE),
     }
 }
 
@@ -151,10 +151,10 @@ async fn what_did_not_change_is_asked_with_its_mark_and_answered_from_what_we_ha
     let first = say(200, &[JSON, "etag: \"one\""], body);
     let server = Scripted::serve(vec![first, say(304, &["etag: \"one\""], "")]).await;
     let github = server.github();
-    let ask = async || github.run("octo", "app", 7).await;
+    let ask = async || github.run("octo", "app", 7, Waiting::Machine).await;
     let (one, two) = (ask().await, ask().await);
     assert_eq!(one, two);
-    assert_eq!(two, Ok(crate::ports::github::RunState::Completed { attempt: 2 }));
+    assert_eq!(two, Ok(RunState::Completed { attempt: 2 }));
     let asked = server.requests();
     assert!(!asked[0].contains("if-none-match") && asked[1].contains("if-none-match: \"one\""), "{asked:?}");
 }

@@ -28,7 +28,7 @@ use super::wire::{
 use crate::metrics::Metrics;
 use crate::ports::github::{
     BranchFacts, EndOfLife, GitHub, GitHubError, JobConfig, RunSource, RunState, Runner, RunnerApplication,
-    RunnerSpec, Scope, Token, WorkflowJob, WorkflowRun,
+    RunnerSpec, Scope, Token, Waiting, WorkflowJob, WorkflowRun,
 };
 
 /// An organisation has a handful of runner groups; a list of thousands is a loop.
@@ -357,10 +357,20 @@ impl GitHub for RestGitHub {
         Ok(path.split('@').next().unwrap_or_default().to_owned())
     }
 
-    async fn run(&self, owner: &str, name: &str, run_id: u64) -> Result<RunState, GitHubError> {
+    async fn run(
+        &self,
+        owner: &str,
+        name: &str,
+        run_id: u64,
+        waiting: Waiting,
+    ) -> Result<RunState, GitHubError> {
         let scope = Scope::Repository { owner: owner.to_owned(), name: name.to_owned() };
         let url = self.address(&scope, &["actions", "runs", &run_id.to_string()])?;
-        let question = Question::new(Call::Read, Method::GET, url).conditional();
+        let priority = match waiting {
+            Waiting::Machine => Priority::Register,
+            Waiting::Nobody => Priority::Audit,
+        };
+        let question = Question::new(Call::Read, Method::GET, url).of(priority).conditional();
         let body: RunBody = self.ask_json(&scope, question).await?;
         let attempt = body.run_attempt.unwrap_or(1);
         match body.status.as_deref() {

@@ -13,7 +13,7 @@ use crate::admin::{Health, Unready};
 use crate::clock::SystemClock;
 use crate::model::{ClassName, InstanceId, Item, PoolMessage, RecordId, Write};
 use crate::ports::github::{
-    EndOfLife, JobConfig, RunState, Runner, RunnerSpec, Scope, Token, WorkflowJob, WorkflowRun,
+    EndOfLife, JobConfig, RunState, Runner, RunnerSpec, Scope, Token, Waiting, WorkflowJob, WorkflowRun,
 };
 use crate::ports::{
     Change, Compute, ComputeError, GitHub, GitHubError, LaunchOrder, Launched, Machine, MachineState, Page,
@@ -234,7 +234,7 @@ impl GitHub for Refusing {
     async fn run_workflow(&self, _: &str, _: &str, _: u64) -> Result<String, GitHubError> {
         Err(GitHubError::NotFound(String::new()))
     }
-    async fn run(&self, _: &str, _: &str, _: u64) -> Result<RunState, GitHubError> {
+    async fn run(&self, _: &str, _: &str, _: u64, _: Waiting) -> Result<RunState, GitHubError> {
         Err(GitHubError::NotFound(String::new()))
     }
     async fn open_runs(&self, _: &str, _: &str) -> Result<Vec<WorkflowRun>, GitHubError> {
@@ -275,7 +275,7 @@ async fn call_all(metered: &Metered<Refusing>) {
     assert!(metered.runners(&scope).await.is_err());
     assert!(metered.remove_runner(&scope, 1).await.is_err());
     assert!(metered.set_labels(&scope, 1, &[]).await.is_err());
-    assert!(metered.run("acme", "web", 1).await.is_err());
+    assert!(metered.run("acme", "web", 1, Waiting::Nobody).await.is_err());
     assert!(metered.run_workflow("acme", "web", 1).await.is_err());
     assert_eq!(metered.open_runs("acme", "web").await.unwrap(), []);
     assert!(metered.run_jobs("acme", "web", 1, 2).await.is_err());

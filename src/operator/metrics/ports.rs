@@ -14,7 +14,7 @@ use crate::admin::Health;
 use crate::model::{ClassName, InstanceId, Item, PoolMessage, PoolSpec, RecordId, Write};
 use crate::ports::github::{
     BranchFacts, EndOfLife, JobConfig, RunSource, RunState, Runner, RunnerApplication, RunnerSpec, Scope,
-    Token, WorkflowJob, WorkflowRun,
+    Token, Waiting, WorkflowJob, WorkflowRun,
 };
 use crate::ports::{
     Batch, Change, Compute, ComputeError, Doorbell, GitHub, GitHubError, LaunchOrder, Launched, Machine,
@@ -440,8 +440,14 @@ impl<T: GitHub + ?Sized> GitHub for Metered<T> {
         self.counted("runner_applications", self.inner.runner_applications(scope)).await
     }
 
-    async fn run(&self, owner: &str, name: &str, run_id: u64) -> Result<RunState, GitHubError> {
-        self.counted("run", self.inner.run(owner, name, run_id)).await
+    async fn run(
+        &self,
+        owner: &str,
+        name: &str,
+        run_id: u64,
+        waiting: Waiting,
+    ) -> Result<RunState, GitHubError> {
+        self.counted("run", self.inner.run(owner, name, run_id, waiting)).await
     }
 
     async fn open_runs(&self, owner: &str, name: &str) -> Result<Vec<WorkflowRun>, GitHubError> {

@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use tokio::net::TcpListener;
 
 use runyard::github::{ApiUrl, Credential, RestGitHub};
-use runyard_core::ports::github::{GitHub, GitHubError, RunState, RunnerSpec, Scope};
+use runyard_core::ports::github::{GitHub, GitHubError, RunState, RunnerSpec, Scope, Waiting};
 use runyard_standin::github::{Behaviour, Conclusion, EndOfLife, JobSpec, JobStatus, Settings, StandIn};
 
 const REPO: &str = "octo/app";
@@ -144,10 +144,16 @@ async fn every_verb_of_the_port_works_for_repositories_and_organisations() {
         assert_eq!(github.runners(&scope).await.unwrap(), []);
     }
     let run = stand_in.enqueue_run(REPO, Some(77), "w", vec![], true).unwrap().id;
-    assert_eq!(github.run("octo", "app", run).await, Ok(RunState::Active { attempt: 1 }));
+    assert_eq!(github.run("octo", "app", run, Waiting::Machine).await, Ok(RunState::Active { attempt: 1 }));
     stand_in.add_jobs(run, vec![], false).unwrap();
-    assert_eq!(github.run("octo", "app", run).await, Ok(RunState::Completed { attempt: 1 }));
-    assert!(matches!(github.run("octo", "other", run).await, Err(GitHubError::NotFound(_))));
+    assert_eq!(
+        github.run("octo", "app", run, Waiting::Machine).await,
+        Ok(RunState::Completed { attempt: 1 })
+    );
+    assert!(matches!(
+        github.run("octo", "other", run, Waiting::Machine).await,
+        Err(GitHubError::NotFound(_))
+    ));
 }
 
 #[tokio::test]

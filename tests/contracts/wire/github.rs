@@ -10,7 +10,7 @@ use axum::extract::State;
 use axum::http::{Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse as _, Response};
 use runyard::github::{ApiUrl, Credential, RestGitHub};
-use runyard::ports::github::{RunnerSpec, Scope};
+use runyard::ports::github::{RunnerSpec, Scope, Waiting};
 use runyard::ports::{GitHub as _, GitHubError};
 use serde_json::json;
 
@@ -96,7 +96,7 @@ async fn play(cell: Cell) -> Came {
         "runner_applications" => letter(&github.runner_applications(&scope).await),
         "runners" => letter(&github.runners(&scope).await),
         "remove_runner" => letter(&github.remove_runner(&scope, 7).await),
-        "run" => letter(&github.run("acme", "web", 41).await),
+        "run" => letter(&github.run("acme", "web", 41, Waiting::Machine).await),
         "open_runs" => letter(&github.open_runs("acme", "web").await),
         "run_jobs" => letter(&github.run_jobs("acme", "web", 41, 2).await),
         "rerun_failed_jobs" => letter(&github.rerun_failed_jobs("acme", "web", 41).await),

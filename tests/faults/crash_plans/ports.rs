@@ -11,7 +11,7 @@ use runyard::model::{
     AttributeValue, ClassName, InstanceId, Item, Operation, PoolMessage, RecordId, State, Write,
 };
 use runyard::ports::github::{
-    EndOfLife, JobConfig, RunState, Runner, RunnerSpec, Scope, Token, WorkflowJob, WorkflowRun,
+    EndOfLife, JobConfig, RunState, Runner, RunnerSpec, Scope, Token, Waiting, WorkflowJob, WorkflowRun,
 };
 use runyard::ports::{
     Batch, Change, Compute, ComputeError, GitHub, GitHubError, LaunchOrder, Launched, Machine, MachineState,
@@ -328,8 +328,14 @@ impl GitHub for TappedGitHub {
         self.inner.run_workflow(owner, name, run_id).await
     }
 
-    async fn run(&self, owner: &str, name: &str, run_id: u64) -> Result<RunState, GitHubError> {
-        let call = self.inner.run(owner, name, run_id);
+    async fn run(
+        &self,
+        owner: &str,
+        name: &str,
+        run_id: u64,
+        waiting: Waiting,
+    ) -> Result<RunState, GitHubError> {
+        let call = self.inner.run(owner, name, run_id, waiting);
         self.life.read_outside("github run".into(), &self.runs, call).await
     }
 

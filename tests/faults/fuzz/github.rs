@@ -10,7 +10,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use reqwest::header::{HeaderName, HeaderValue};
 use runyard::github::{ApiUrl, Credential, RestGitHub};
-use runyard::ports::github::{GitHub, GitHubError, RunnerSpec, Scope};
+use runyard::ports::github::{GitHub, GitHubError, RunnerSpec, Scope, Waiting};
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
@@ -134,7 +134,7 @@ async fn ask(github: &RestGitHub, question: u64, status: u16) -> Result<(), GitH
             github.remove_runner(&scope, 7).await?;
             assert_eq!(status, 204, "nothing else proves a removal when every question is answered the same");
         }
-        _ => drop(github.run("acme", "web", 42).await?),
+        _ => drop(github.run("acme", "web", 42, Waiting::Machine).await?),
     }
     // What was answered to an earlier input is kept, and "not modified" means that.
     assert!((200..300).contains(&status) || status == 304, "{status} is not a success");

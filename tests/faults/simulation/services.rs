@@ -7,8 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use runyard::model::{ClassName, InstanceId, PoolMessage};
 use runyard::ports::github::{
-    EndOfLife, JobConfig, RunState, Runner, RunnerApplication, RunnerSpec, Scope, Token, WorkflowJob,
-    WorkflowRun,
+    EndOfLife, JobConfig, RunState, Runner, RunnerApplication, RunnerSpec, Scope, Token, Waiting,
+    WorkflowJob, WorkflowRun,
 };
 use runyard::ports::{
     Batch, Compute, ComputeError, GitHub, GitHubError, LaunchOrder, Launched, Machine, MachineState, Notices,
@@ -300,8 +300,14 @@ impl GitHub for Services {
             .await
     }
 
-    async fn run(&self, owner: &str, name: &str, run_id: u64) -> Result<RunState, GitHubError> {
-        self.github("run", &run_id.to_string(), self.0.world.github.run(owner, name, run_id)).await
+    async fn run(
+        &self,
+        owner: &str,
+        name: &str,
+        run_id: u64,
+        waiting: Waiting,
+    ) -> Result<RunState, GitHubError> {
+        self.github("run", &run_id.to_string(), self.0.world.github.run(owner, name, run_id, waiting)).await
     }
 
     async fn open_runs(&self, owner: &str, name: &str) -> Result<Vec<WorkflowRun>, GitHubError> {

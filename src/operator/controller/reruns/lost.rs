@@ -3,7 +3,7 @@
 
 use crate::decide::failed_with;
 use crate::model::{EventType, Request, RequestKey, Versioned};
-use crate::ports::github::RunState;
+use crate::ports::github::{RunState, Waiting};
 use crate::ports::{GitHubError, StoreError};
 
 use super::{Known, Reruns, Unfinished, number, repo};
@@ -13,7 +13,7 @@ impl Reruns {
     pub(super) async fn lost(&mut self, key: &RequestKey, known: &Known) -> Result<(), Unfinished> {
         let (Some(machines), Some(run)) = (known.lost.get(key), number(key)) else { return Ok(()) };
         let (owner, name) = repo(key);
-        match self.github.run(&owner, &name, run).await? {
+        match self.github.run(&owner, &name, run, Waiting::Nobody).await? {
             // Its other jobs go on, and GitHub runs nothing again before they are over.
             RunState::Active { attempt } if attempt <= key.attempt => return Ok(()),
             // Somebody ran it again.
