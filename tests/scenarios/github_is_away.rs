@@ -1,7 +1,8 @@
 use std::time::Duration;
 
 use runyard::explain::{evidence, probable, related};
-use runyard::model::{Condition, ConditionType, Event, Pool, Reading, RecordId, State, read};
+use runyard::model::{Condition, ConditionType, Event, Pool, Reading, RecordId, State, read, runner_name};
+use runyard::ports::github::Scope;
 use runyard::ports::GitHubError;
 
 use runyard_tests::agents::Habit;
@@ -47,6 +48,55 @@ async fn while_github_is_away_machines_that_wait_for_it_are_not_ended() {
     world.github.outage(None);
     world.agents.one(&waiting, Habit::Good);
     world.until_phase(&key, "Ready", 120).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_registration_that_our_own_budget_puts_off_costs_no_machine() {
+    let world = World::with_github();
+    world.pool(linux(2, 5)).await;
+    world.start();
+    world.until("two are warm", Duration::from_secs(60), async || world.pooled().len() == 2).await;
+    world.agents.all(Habit::NeverRegisters);
+    world.github.outage(Some(GitHubError::Deferred { retry_after: Duration::from_secs(20) }));
+    let key = world.provision("41", "linux", 1, serde_json::json!({"timeoutSeconds": 3600})).await;
+    world
+        .until("it is claimed", Duration::from_secs(60), async || !world.in_state(State::Claimed).is_empty())
+        .await;
+    let pooled = world.pooled()[0].threshold;
+    world.sleep(1200).await;
+    assert!(world.reasons().is_empty(), "{}", world.show());
+    assert_eq!(world.pooled()[0].threshold, pooled, "GitHub is not away, and this one waits for nothing");
+    let told = events(&world, "GitHubBudget");
+    assert!((1..=8).contains(&told.len()), "{told:?}");
+    world.github.outage(None);
+    world.agents.all(Habit::Good);
+    world.until_phase(&key, "Ready", 120).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_removal_that_our_own_budget_puts_off_waits_and_looks_its_runner_up_once() {
+    let world = World::with_github();
+    world.pool(linux(1, 1)).await;
+    world.start();
+    world.until("one is warm", Duration::from_secs(60), async || world.pooled().len() == 1).await;
+    let key = world.provision("41", "linux", 1, serde_json::json!({})).await;
+    world.until_phase(&key, "Ready", 60).await;
+    let name = runner_name(&world.in_state(State::Running)[0].claim.as_ref().unwrap().id, 1);
+    let web = Scope::Repository { owner: "acme".into(), name: "web".into() };
+    world.github.register(&web, &name, vec!["41".to_owned()]);
+    world.github.set_runner(&web, &name, false, false);
+    world
+        .github
+        .outage_of("remove_runner", Some(GitHubError::Deferred { retry_after: Duration::from_secs(20) }));
+    let looked = world.github.calls().get("runner").copied().unwrap_or(0);
+    world.release(&key).await;
+    world.sleep(1200).await;
+    assert!(world.pooled().is_empty() && world.reasons().is_empty(), "{}", world.show());
+    assert!(world.github.calls()["remove_runner"] > 10, "{:?}", world.github.calls());
+    assert_eq!(world.github.calls()["runner"], looked + 1);
+    world.github.outage_of("remove_runner", None);
+    world.until_phase(&key, "Released", 60).await;
+    assert_eq!((world.pooled().len(), world.github.all_runners().len()), (1, 0));
 }
 
 /// The condition `Stuck` of a pool.

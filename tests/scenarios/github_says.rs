@@ -331,18 +331,3 @@ async fn a_run_is_asked_about_once_before_its_machines_get_credentials() {
     assert_eq!(world.github.calls()["run"], 1);
     assert_eq!(world.github.calls()["registration"], 1);
 }
-
-#[tokio::test(start_paused = true)]
-async fn calls_that_our_own_budget_puts_off_move_no_deadline() {
-    let world = World::with_github();
-    warm(&world).await;
-    world.github.outage(Some(GitHubError::Deferred { retry_after: Duration::from_secs(60) }));
-    world.agents.all(Habit::NeverRegisters);
-    world.provision("41", "linux", 1, serde_json::json!({})).await;
-    world
-        .until("it is claimed", Duration::from_secs(60), async || !world.in_state(State::Claimed).is_empty())
-        .await;
-    let threshold = world.in_state(State::Claimed)[0].threshold;
-    world.sleep(280).await;
-    assert_eq!(world.in_state(State::Claimed)[0].threshold, threshold, "GitHub is not away");
-}

@@ -49,6 +49,8 @@ pub enum Observation {
     GitHub(bool),
     /// GitHub takes the runner of a machine's last claim for busy and does not remove it.
     RunnerBusy(InstanceArn),
+    /// A call that a machine waits for was not made, to keep within GitHub's limits, and is not for this long.
+    PutOff(InstanceArn, Duration),
     /// GitHub did not give the runner of a machine the label of its claim: whether it refused, or nobody knows.
     LabelFailed(InstanceArn, bool),
     /// The runner that was to be deleted has a job, so it has the label of its claim.

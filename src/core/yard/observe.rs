@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::model::{Item, Kind, Lease, Reading, Record, RecordId, Uid, Unreadable, Versioned, read};
 
-use super::{Former, Now, Observation, Unit, UnreadMachine, Written, Yard};
+use super::{Former, Now, Observation, Tracked, Unit, UnreadMachine, Written, Yard};
 
 /// How an image was received, which decides what it may replace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,9 +60,8 @@ impl Yard {
             Observation::Inventory(machines) => self.inventory(machines, now, &mut dirty),
             Observation::Notice(notice) => self.noticed(notice, &mut dirty),
             Observation::GitHub(answered) => self.github_down = !answered,
-            Observation::RunnerBusy(arn) => self.of(&arn, &mut dirty, |tracked| {
-                tracked.busy_for = tracked.instance.claim.as_ref().map(|claim| claim.id.clone());
-            }),
+            Observation::RunnerBusy(arn) => self.of(&arn, &mut dirty, Tracked::runner_busy),
+            Observation::PutOff(arn, wait) => self.of(&arn, &mut dirty, |of| of.put_off(now.mono + wait)),
             Observation::LabelFailed(arn, no) => self.of(&arn, &mut dirty, |of| of.label_failed(no)),
             Observation::LabelSet(arn) => self.of(&arn, &mut dirty, |tracked| tracked.unlabelled = None),
             Observation::RunRefused(id, why) => {

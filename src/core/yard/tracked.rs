@@ -50,6 +50,8 @@ pub struct Tracked {
     pub announced: Option<Duration>,
     /// The claim whose runner GitHub took for busy when it was to be removed.
     pub busy_for: Option<ClaimId>,
+    /// The claim for which a call to GitHub was put off, and until when.
+    pub(crate) put_off: Option<(ClaimId, Duration)>,
     /// The claim whose runner, registered ahead, GitHub did not give its label, and how often in a row.
     pub unlabelled: Option<(ClaimId, u32)>,
     /// Whether its runner was removed at GitHub after its end.
@@ -70,6 +72,16 @@ pub struct Tracked {
 }
 
 impl Tracked {
+    /// GitHub takes the runner of its claim for busy.
+    pub(super) fn runner_busy(&mut self) {
+        self.busy_for = self.instance.claim.as_ref().map(|claim| claim.id.clone());
+    }
+
+    /// A call to GitHub for its claim was put off until then.
+    pub(super) fn put_off(&mut self, until: Duration) {
+        self.put_off = self.instance.claim.as_ref().map(|claim| (claim.id.clone(), until));
+    }
+
     /// GitHub did not set the label of its claim: it refused, or nobody knows.
     pub(super) fn label_failed(&mut self, refused: bool) {
         let Some(claim) = &self.instance.claim else { return };
@@ -94,6 +106,7 @@ impl Tracked {
             missing: false,
             announced: None,
             busy_for: None,
+            put_off: None,
             unlabelled: None,
             swept: false,
             notice: None,

@@ -16,6 +16,7 @@ use crate::ports::{Clock, Entropy, GitHub, GitHubError};
 
 use super::ahead::Registered;
 use super::groups::Groups;
+use super::removal::PutOff;
 use super::run_check::{RunCheck, RunProblem};
 use super::tokens::{Purpose, Tokens};
 
@@ -78,6 +79,7 @@ pub struct CredentialIssuer {
     pub(super) organization: bool,
     pub(super) tokens: Tokens,
     pub(super) ahead: Registered,
+    pub(super) put_off: PutOff,
     /// None: requests are believed.
     runs: Option<RunCheck>,
     groups: Groups,
@@ -122,8 +124,8 @@ impl CredentialIssuer {
     ) -> Self {
         let tokens = Tokens::new(Arc::clone(&github), Arc::clone(&clock));
         let runs = verify_run.then(|| RunCheck::new(Arc::clone(&github), Arc::clone(&clock)));
-        let (groups, ahead) = (Groups::default(), Registered::default());
-        Self { github, clock, entropy, organization, tokens, ahead, runs, groups }
+        let (groups, ahead, put_off) = (Groups::default(), Registered::default(), PutOff::default());
+        Self { github, clock, entropy, organization, tokens, ahead, put_off, runs, groups }
     }
 
     /// Where the runners for a repository are registered.

@@ -24,7 +24,7 @@ mod runner;
 pub(super) use failure::Failure;
 pub(super) use launches::Unsettled;
 pub(super) use queue::Receipts;
-use runner::{answered, busy, labels};
+use runner::{labels, learned, waits_for_github};
 
 /// The result of an action.
 #[derive(Debug, Default)]
@@ -68,6 +68,7 @@ impl Executor {
         let keys: Vec<RecordId> = planned.records().cloned().collect();
         let begun = self.ports.clock.elapsed();
         let credential = matches!(planned.effect, Effect::Credential(..));
+        let waits = waits_for_github(&planned.effect);
         let result = self.call(planned.effect, &mut events).await;
         match result {
             Ok(seen) => Outcome { seen, events, failure: None },
@@ -96,8 +97,7 @@ impl Executor {
                 }
             }
             Err(Failure::Credential(CredentialError::GitHub(error))) => {
-                let seen = answered(&error).map(Observation::GitHub).into_iter().chain(busy(&error, &keys));
-                let seen = seen.collect();
+                let seen = learned(&error, &keys, waits);
                 let failure = Failure::Credential(CredentialError::GitHub(error));
                 let events = self.refused(&keys, &failure).filter(|_| credential).into_iter().collect();
                 Outcome { seen, events, failure: Some(failure) }

@@ -47,8 +47,8 @@ impl Priority {
 
 /// Points a minute (GitHub's secondary limit); a read costs 1, a change 5.
 const POINTS: u32 = 900;
-/// Changes a minute that create something (GitHub's secondary limit).
-const CHANGES: u32 = 80;
+/// Calls a minute that create something (GitHub's secondary limit).
+const CREATIONS: u32 = 80;
 /// The longest that a budget is believed to be spent: GitHub renews them each hour.
 const LONGEST: Duration = Duration::from_secs(3600);
 /// The shortest pause that is asked for.
@@ -94,7 +94,7 @@ pub(super) struct Primary {
 #[derive(Clone, Debug)]
 pub(super) struct Budget {
     points: Bucket,
-    changes: Bucket,
+    creations: Bucket,
     primary: BTreeMap<&'static str, Primary>,
     /// Which budget a kind of call was last counted on.
     counted: BTreeMap<Call, &'static str>,
@@ -106,7 +106,7 @@ impl Budget {
     pub(super) fn new(now: Timestamp) -> Self {
         Self {
             points: Bucket::full(POINTS, now),
-            changes: Bucket::full(CHANGES, now),
+            creations: Bucket::full(CREATIONS, now),
             primary: BTreeMap::new(),
             counted: BTreeMap::new(),
             silent_until: None,
@@ -116,19 +116,19 @@ impl Budget {
     /// Takes what a call costs, or says how long to wait.
     pub(super) fn admit(&mut self, call: Call, priority: Priority, now: Timestamp) -> Result<(), Duration> {
         self.points.fill(now);
-        self.changes.fill(now);
-        let (points, changes) = if call.changes() { (5, 1) } else { (1, 0) };
+        self.creations.fill(now);
+        let (points, creations) = (call.points(), u32::from(call.creates()));
         let silent = self.silent_until.and_then(|until| between(now, until));
         let hourly = self.counted.get(&call).and_then(|name| self.primary.get(name));
         let hourly = hourly.and_then(|budget| spent(*budget, priority, now));
         let leaves = priority.leaves();
         let minute = self.points.wait(points, leaves);
-        let made = (changes > 0).then(|| self.changes.wait(changes, leaves)).flatten();
+        let made = (creations > 0).then(|| self.creations.wait(creations, leaves)).flatten();
         if let Some(wait) = [silent, hourly, minute, made].into_iter().flatten().max() {
             return Err(wait.clamp(SHORTEST, LONGEST));
         }
         self.points.level -= f64::from(points);
-        self.changes.level -= f64::from(changes);
+        self.creations.level -= f64::from(creations);
         Ok(())
     }
 
@@ -239,7 +239,15 @@ mod tests {
     }
 
     #[test]
-    fn no_more_than_eighty_changes_a_minute_are_made() {
+    fn a_minute_holds_a_hundred_and_seventy_one_removals_which_create_nothing() {
+        let mut budget = Budget::new(now());
+        let removed =
+            (0..1000).filter(|_| budget.admit(Call::RemoveRunner, Priority::Deregister, now()).is_ok());
+        assert_eq!(removed.count(), 171, "900 points of 5 each down to 5 %");
+    }
+
+    #[test]
+    fn no_more_than_eighty_things_a_minute_are_created() {
         let mut budget = Budget::new(now());
         let made = |budget: &mut Budget, at| {
             (0..200).filter(|_| budget.admit(Call::CreateRunner, Priority::Register, at).is_ok()).count()

@@ -29,11 +29,19 @@ pub(super) enum Call {
 }
 
 impl Call {
-    /// Whether it changes something at GitHub.
-    pub(super) const fn changes(self) -> bool {
+    /// What it costs of GitHub's points by the minute.
+    pub(super) const fn points(self) -> u32 {
         match self {
-            Self::Read => false,
-            Self::MintToken | Self::CreateRunner | Self::RemoveRunner | Self::SetLabels | Self::Rerun => true,
+            Self::Read => 1,
+            Self::MintToken | Self::CreateRunner | Self::RemoveRunner | Self::SetLabels | Self::Rerun => 5,
+        }
+    }
+
+    /// Whether it creates something at GitHub.
+    pub(super) const fn creates(self) -> bool {
+        match self {
+            Self::MintToken | Self::CreateRunner | Self::Rerun => true,
+            Self::Read | Self::RemoveRunner | Self::SetLabels => false,
         }
     }
 }

@@ -90,7 +90,12 @@ impl Services {
             sleep(world.chance.millis(1..10_000)).await;
             Err(GitHubError::Unreachable("simulated".into()))
         } else if world.strikes(Fault::GitHubThrottles) {
-            Err(GitHubError::Throttled { retry_after: world.chance.seconds(1..90) })
+            let retry_after = world.chance.seconds(1..90);
+            // By GitHub, or by our own budget before it is asked.
+            Err(match retry_after.as_secs() % 2 {
+                0 => GitHubError::Throttled { retry_after },
+                _ => GitHubError::Deferred { retry_after },
+            })
         } else if world.strikes(Fault::GitHubRefuses) {
             Err(match world.chance.number(0..3) {
                 0 => GitHubError::Denied("simulated".into()),

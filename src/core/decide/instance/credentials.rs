@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::model::{Instance, Life, Registration, RegistrationMode, State, after};
 
@@ -14,6 +14,12 @@ use crate::decide::{
 
 /// How long before a credential runs out it is minted again. What is sealed has twice that left at least.
 const RENEWED_BEFORE: Duration = Duration::from_secs(300);
+/// How much longer than usual a state may take in all because calls to GitHub are put off: GitHub renews its budgets
+/// each hour.
+const PUT_OFF_AT_MOST: Duration = Duration::from_secs(3600);
+/// For how long after a call may be made it counts as put off: a failed action is tried again after half a minute at
+/// most.
+const TRIED_AGAIN: Duration = Duration::from_secs(60);
 
 impl MachineView<'_> {
     pub(super) fn waits_for_github(&self) -> bool {
@@ -25,10 +31,24 @@ impl MachineView<'_> {
             | Life::Idle { .. }
             | Life::Terminated { .. } => false,
         };
-        self.cx.policy.github && self.cx.yard.github_down && waiting && self.instance.expired_by.is_none()
+        let away = self.cx.yard.github_down || self.put_off_by_budget();
+        self.cx.policy.github && away && waiting && self.instance.expired_by.is_none()
     }
 
-    /// While GitHub does not answer, or takes the runner for busy, the deadline of what waits for it moves on in the
+    /// Whether a call for its claim is put off to keep within GitHub's limits. That is no fault of the machine, and one
+    /// launched in its place would wait for the same budget.
+    fn put_off_by_budget(&self) -> bool {
+        let (Some((of, until)), Some(claim)) = (&self.tracked.put_off, &self.instance.claim) else {
+            return false;
+        };
+        let term = self.instance.threshold.map_or(SignedDuration::ZERO, |t| t.at.duration_since(t.set_at));
+        let most = after(self.instance.state_since, PUT_OFF_AT_MOST).saturating_add(term);
+        *of == claim.id
+            && self.cx.now.mono < until.saturating_add(TRIED_AGAIN)
+            && self.cx.now.wall < most.unwrap_or(Timestamp::MAX)
+    }
+
+    /// While GitHub does not answer, a call is put off, or GitHub takes the runner for busy, the deadline of what waits for it moves on in the
     /// record, because the agent counts by the record too.
     pub(super) fn given_time(&self) -> Option<Plan> {
         let threshold = self.instance.threshold?;
@@ -36,7 +56,10 @@ impl MachineView<'_> {
         let left = threshold.at.duration_since(self.cx.now.wall);
         let next = self.deadline(self.instance)?;
         let (next, reason, why) = if self.waits_for_github() {
-            (next, "GitHubAway", "GitHub does not answer")
+            match self.cx.yard.github_down {
+                true => (next, "GitHubAway", "GitHub does not answer"),
+                false => (next, "GitHubBudget", "its call to GitHub is put off to keep within the limits"),
+            }
         } else {
             (self.busy_deadline(next)?, "RunnerBusy", "GitHub takes its runner for busy")
         };

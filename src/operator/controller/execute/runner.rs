@@ -1,7 +1,7 @@
 //! Writes that go with something at GitHub: credentials, and runners that must be gone.
 
 use crate::controller::credential_issuer::{CredentialError, CredentialIssuer};
-use crate::decide::{AtGitHub, Credential, StaleRunners, Step};
+use crate::decide::{AtGitHub, Credential, Effect, StaleRunners, Step};
 use crate::model::{Instance, InstanceArn, RecordId};
 use crate::ports::GitHubError;
 use crate::yard::Observation;
@@ -120,24 +120,32 @@ pub(super) fn labels(failure: &CredentialError, records: &[RecordId]) -> Vec<Obs
     }
 }
 
-/// The machines whose runner GitHub takes for busy.
-pub(super) fn busy(error: &GitHubError, records: &[RecordId]) -> Vec<Observation> {
-    let is_busy = match error {
-        GitHubError::Busy(_) => true,
+/// Whether a machine waits for what an action asks of GitHub: for its runner's credentials and removal, and not for the
+/// judgement of what it keeps.
+pub(super) fn waits_for_github(effect: &Effect) -> bool {
+    let judges = |credential: &Credential| matches!(credential, Credential::Promotion(_));
+    !matches!(effect, Effect::Credential(_, credential) if judges(credential))
+}
+
+/// What is learned by a call to GitHub that failed: whether GitHub is there, and of the machine whether its runner is
+/// taken for busy, or what it waits for was put off to keep within GitHub's limits.
+pub(super) fn learned(error: &GitHubError, records: &[RecordId], waits: bool) -> Vec<Observation> {
+    let about = |arn| match error {
+        GitHubError::Busy(_) => Some(Observation::RunnerBusy(arn)),
+        GitHubError::Deferred { retry_after } => waits.then_some(Observation::PutOff(arn, *retry_after)),
         GitHubError::Unreachable(_)
         | GitHubError::Throttled { .. }
-        | GitHubError::Deferred { .. }
         | GitHubError::Denied(_)
         | GitHubError::NotFound(_)
         | GitHubError::NameTaken(_)
-        | GitHubError::Invalid(_) => false,
+        | GitHubError::Invalid(_) => None,
     };
     let machines = records.iter().filter_map(|key| key.instance().cloned());
-    machines.filter(|_| is_busy).map(Observation::RunnerBusy).collect()
+    answered(error).map(Observation::GitHub).into_iter().chain(machines.filter_map(about)).collect()
 }
 
 /// Whether GitHub answered; none when no call was sent, because our own budget says nothing about GitHub's health.
-pub(super) fn answered(error: &GitHubError) -> Option<bool> {
+fn answered(error: &GitHubError) -> Option<bool> {
     match error {
         GitHubError::Deferred { .. } => None,
         GitHubError::Unreachable(_) | GitHubError::Throttled { .. } => Some(false),

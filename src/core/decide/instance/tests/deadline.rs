@@ -103,6 +103,40 @@ fn a_deadline_that_cannot_move_on_any_more_is_not_written_again_and_again() {
 }
 
 #[test]
+fn a_call_that_our_own_budget_puts_off_moves_the_deadline_of_its_machine_alone() {
+    let put_off = |built: Built, waits: u64| {
+        let mut scene = yard(built);
+        scene.policy.github = true;
+        scene.see(Observation::PutOff(arn("i-1"), secs(waits)));
+        scene
+    };
+    let claimed =
+        |left: i64| machine("i-1").claimed(&ask("1")).until(left).with(|i| i.state_since = at(left - 300));
+    let scene = put_off(claimed(30), 5);
+    assert_eq!(write(&scene.of_machine("i-1")).0.after.threshold, renewed(300));
+    let mut scene = put_off(claimed(-10), 5);
+    assert_eq!(ends(&scene.of_machine("i-1")), None, "it passed while the call was put off");
+    scene.now.mono += secs(66);
+    assert_eq!(ends(&scene.of_machine("i-1")), Some(Reason::Threshold), "nothing is put off any more");
+    let cleaned_for = |age: i64| {
+        let threshold = Some(Threshold { at: at(-1), set_at: at(-241) });
+        let built = machine("i-1").cleaning(&ask("1"));
+        put_off(built.with(|i| (i.state_since, i.threshold) = (at(-age), threshold)), 5).of_machine("i-1")
+    };
+    assert_eq!(ends(&cleaned_for(3839)), None);
+    assert_eq!(ends(&cleaned_for(3840)), Some(Reason::Threshold), "an hour more than usual in all");
+    let mut others = put_off(claimed(30), 5);
+    others.add(machine("i-2").claimed(&ask("1")).until(-10));
+    assert_eq!(ends(&others.of_machine("i-2")), Some(Reason::Threshold), "no call of its own is put off");
+    let mut next = put_off(claimed(-10), 5);
+    next.add(claimed(-10).with(|i| {
+        i.version += 1;
+        i.claim.as_mut().unwrap().id = ClaimId::parse("i-1.99").unwrap();
+    }));
+    assert_eq!(ends(&next.of_machine("i-1")), Some(Reason::Threshold), "that was for an earlier claim");
+}
+
+#[test]
 fn while_its_runner_is_busy_a_clean_up_gets_a_quarter_of_an_hour_more_in_all() {
     let moved = |age: i64, left: i64, busy: bool| {
         let built = machine("i-1").cleaning(&ask("1")).with(|i| i.state_since = at(-age));
