@@ -3,7 +3,7 @@ use std::time::Duration;
 use runyard::explain::{evidence, probable, related};
 use runyard::model::{Condition, ConditionType, Event, Pool, Reading, RecordId, State, read, runner_name};
 use runyard::ports::github::Scope;
-use runyard::ports::GitHubError;
+use runyard::ports::{GitHubError, MachineState};
 
 use runyard_tests::agents::Habit;
 use runyard_tests::world::{World, linux};
@@ -62,10 +62,15 @@ async fn a_registration_that_our_own_budget_puts_off_costs_no_machine() {
     world
         .until("it is claimed", Duration::from_secs(60), async || !world.in_state(State::Claimed).is_empty())
         .await;
-    let pooled = world.pooled()[0].threshold;
+    let pooled = world.pooled()[0].clone();
     world.sleep(1200).await;
     assert!(world.reasons().is_empty(), "{}", world.show());
-    assert_eq!(world.pooled()[0].threshold, pooled, "GitHub is not away, and this one waits for nothing");
+    let now = world.pooled().into_iter().find(|one| one.facts.instance_id == pooled.facts.instance_id);
+    assert_eq!(
+        now.unwrap().threshold,
+        pooled.threshold,
+        "GitHub is not away, and this one waits for nothing"
+    );
     let told = events(&world, "GitHubBudget");
     assert!((1..=8).contains(&told.len()), "{told:?}");
     world.github.outage(None);
@@ -97,6 +102,32 @@ async fn a_removal_that_our_own_budget_puts_off_waits_and_looks_its_runner_up_on
     world.github.outage_of("remove_runner", None);
     world.until_phase(&key, "Released", 60).await;
     assert_eq!((world.pooled().len(), world.github.all_runners().len()), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn runners_of_ended_machines_that_github_does_not_show_us_are_asked_for_once() {
+    for refused in [GitHubError::Denied("suspended".into()), GitHubError::NotFound("deleted".into())] {
+        let world = World::with_github();
+        world.pool(linux(1, 1)).await;
+        world.start();
+        world.until("one is warm", Duration::from_secs(60), async || world.pooled().len() == 1).await;
+        let key = world.provision("41", "linux", 1, serde_json::json!({})).await;
+        world.until_phase(&key, "Ready", 120).await;
+        world.github.outage_of("runner", Some(refused));
+        let machine = world.in_state(State::Running)[0].facts.instance_id.clone();
+        world.compute.set_state(&machine, MachineState::Terminated);
+        world
+            .until("it is gone", Duration::from_secs(300), async || world.in_state(State::Running).is_empty())
+            .await;
+        world.sleep(900).await;
+        assert_eq!(
+            world.github.calls().get("runner"),
+            Some(&1),
+            "{:?} {}",
+            world.github.calls(),
+            world.show()
+        );
+    }
 }
 
 /// The condition `Stuck` of a pool.

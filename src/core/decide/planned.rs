@@ -306,7 +306,7 @@ impl Planned {
     /// [`Effect::SweepRunner`].
     pub fn sweep_runner(instance: &Instance) -> Self {
         let (arn, stale) = (instance.facts.instance_arn.clone(), StaleRunners::of(instance, None));
-        Self::of_record("sweep-runner", Effect::SweepRunner(arn, stale), instance.key()).upkeep()
+        Self::of_record("sweep-runner", Effect::SweepRunner(arn, stale), instance.key()).leaders().upkeep()
     }
 
     /// [`Effect::Look`].

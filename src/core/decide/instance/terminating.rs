@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::model::{Instance, Life, Reason, Record, Threshold};
 use crate::ports::MachineState;
@@ -14,6 +14,9 @@ use crate::yard::Tracked;
 
 /// How long the records of ended machines are kept, in seconds.
 const KEPT: i64 = 24 * 3600;
+/// How long after its end a machine's runner is looked for at GitHub by name: an operator that starts later leaves it to
+/// the garbage collection of runners, rather than to ask for each machine of the day once more.
+const SWEPT_WITHIN: SignedDuration = SignedDuration::from_hours(1);
 /// First pause between two calls about an ended machine.
 const ASK_AGAIN: Duration = Duration::from_millis(250);
 /// Longest such pause.
@@ -31,8 +34,8 @@ pub(super) fn tombstone(next: &mut Instance, reason: Reason) {
 /// Decides about a tombstoned machine.
 pub(super) fn decide(cx: &Context<'_>, tracked: &Tracked, gone_at: Option<Timestamp>) -> Plan {
     let instance = &tracked.instance;
-    if gone_at.is_some() {
-        let mut plan = finalize(cx, tracked);
+    if let Some(gone_at) = gone_at {
+        let mut plan = finalize(cx, tracked, gone_at);
         console::decide(cx, tracked, &mut plan);
         return plan;
     }
@@ -93,14 +96,15 @@ fn request_termination(cx: &Context<'_>, tracked: &Tracked) -> Plan {
 }
 
 /// After the end: its runner is removed at GitHub once, and its record expires.
-fn finalize(cx: &Context<'_>, tracked: &Tracked) -> Plan {
+fn finalize(cx: &Context<'_>, tracked: &Tracked, gone_at: Timestamp) -> Plan {
     let instance = &tracked.instance;
     let mut plan = Plan::default();
     if cx.policy.inventory && tracked.stands.flatten().is_some_and(MachineState::alive) {
         // The provider lists it again after it did not know it.
         return request_termination(cx, tracked);
     }
-    if cx.policy.github && !tracked.swept && instance.registration_seq > 0 {
+    let lately = cx.now.wall.duration_since(gone_at) < SWEPT_WITHIN;
+    if cx.policy.github && !tracked.swept && lately && instance.registration_seq > 0 {
         plan.actions.push(Planned::sweep_runner(instance));
         return plan;
     }

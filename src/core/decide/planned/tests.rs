@@ -82,7 +82,8 @@ fn every_kind_has_a_name_and_a_line_of_its_own() {
 
 #[test]
 fn what_spends_a_budget_is_the_leaders() {
-    assert_eq!(kinds(|action| action.leader_only), ["console", "intend", "order", "orphan", "pool"].into());
+    let leaders = ["console", "intend", "order", "orphan", "pool", "sweep-runner"];
+    assert_eq!(kinds(|action| action.leader_only), leaders.into());
 }
 
 #[test]

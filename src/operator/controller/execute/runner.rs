@@ -82,9 +82,9 @@ impl Executor {
     ) -> Result<Vec<Observation>, Failure> {
         let Some(stale) = stale else { return Ok(vec![Observation::Swept(arn)]) };
         match self.issuer().remove(stale).await {
-            // GitHub takes a while to notice that the machine is gone; the next garbage collection of runners is early
-            // enough.
-            Ok(()) | Err(GitHubError::Busy(_)) => {}
+            // GitHub takes a while to notice that the machine is gone, and a repository that is not to be seen may be
+            // again one day: the next garbage collection of runners is early enough.
+            Ok(()) | Err(GitHubError::Busy(_) | GitHubError::Denied(_) | GitHubError::NotFound(_)) => {}
             Err(error) => return Err(CredentialError::from(error).into()),
         }
         Ok(vec![Observation::Swept(arn), Observation::GitHub(true)])

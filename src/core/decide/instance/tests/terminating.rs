@@ -151,12 +151,24 @@ fn the_record_of_a_gone_machine_expires_after_its_runner_was_removed() {
     assert_eq!(scene.of_machine("i-1").actions, std::slice::from_ref(&expire));
     scene.policy.github = true;
     assert_eq!(scene.of_machine("i-1").actions, std::slice::from_ref(&expire), "it never registered");
+}
+
+#[test]
+fn the_runner_of_a_gone_machine_is_removed_once_and_by_nobody_after_an_hour() {
+    let mut scene = gone();
+    scene.policy.github = true;
     let mut instance = scene.yard.instance(&arn("i-1")).unwrap().instance.clone();
     (instance.registration_seq, instance.version) = (1, instance.version + 1);
     scene.put(&instance);
-    assert_eq!(scene.of_machine("i-1").actions, [Planned::sweep_runner(&instance)]);
+    let sweep = Planned::sweep_runner(&instance);
+    assert!(sweep.leader_only, "one operator asks GitHub");
+    scene.wait(3599);
+    assert_eq!(scene.of_machine("i-1").actions, [sweep]);
+    let mut later = scene.clone();
+    later.wait(1);
+    assert_eq!(later.of_machine("i-1").actions, [], "an operator that starts later asks for none of the day");
     scene.see(Observation::Swept(arn("i-1")));
-    assert_eq!(scene.of_machine("i-1").actions, [expire]);
+    assert_eq!(scene.of_machine("i-1").actions, []);
 }
 
 fn orphan() -> Scene {
