@@ -3,21 +3,28 @@
 
 use std::collections::BTreeMap;
 
+use jiff::{SignedDuration, Timestamp};
 use reqwest::header::{ETAG, HeaderValue};
 use reqwest::{StatusCode, Url};
 
 use super::errors::Answer;
 
-/// The most answers that are kept.
-const MOST: usize = 512;
+/// The most bytes of answers that are kept: those of some two thousand runs, and the empty lists of many more
+/// repositories.
+const MOST: usize = 24 * 1024 * 1024;
 /// The largest answer that is kept: a page of a hundred runners is some 100 KiB.
 const LARGEST: usize = 256 * 1024;
+/// What an answer takes beside its body.
+const BESIDE: usize = 2 * 1024;
+/// How long an answer is kept that nobody asks for again. Questions that are asked again and again go round: where they
+/// have no room together, whoever evicted the oldest would evict each just before its turn, and keep nothing of use.
+const UNUSED: SignedDuration = SignedDuration::from_hours(1);
 
-/// The answers kept, by address; the one that was not used for longest goes first.
+/// The answers kept, by address. Where there is no room, what is kept stays while it is asked for.
 #[derive(Default)]
 pub(super) struct Etags {
-    kept: BTreeMap<String, (u64, Answer)>,
-    turn: u64,
+    kept: BTreeMap<String, (Timestamp, Answer)>,
+    bytes: usize,
 }
 
 impl Etags {
@@ -27,24 +34,86 @@ impl Etags {
     }
 
     /// Keeps a marked answer, and answers "not modified" with the one that was kept.
-    pub(super) fn resolve(&mut self, url: &Url, answer: Answer) -> Answer {
-        self.turn += 1;
+    pub(super) fn resolve(&mut self, url: &Url, answer: Answer, now: Timestamp) -> Answer {
         if answer.status == StatusCode::NOT_MODIFIED
-            && let Some((turn, kept)) = self.kept.get_mut(url.as_str())
+            && let Some((used, kept)) = self.kept.get_mut(url.as_str())
         {
-            *turn = self.turn;
+            *used = now;
             return kept.clone();
         }
         if answer.status == StatusCode::OK
             && answer.headers.contains_key(ETAG)
             && answer.body.len() <= LARGEST
         {
-            self.kept.insert(url.as_str().to_owned(), (self.turn, answer.clone()));
-            if self.kept.len() > MOST {
-                let oldest = self.kept.iter().min_by_key(|(_, (turn, _))| *turn).map(|(url, _)| url.clone());
-                oldest.and_then(|url| self.kept.remove(&url));
-            }
+            self.keep(url.as_str(), &answer, now);
         }
         answer
+    }
+
+    fn keep(&mut self, url: &str, answer: &Answer, now: Timestamp) {
+        if let Some((_, former)) = self.kept.remove(url) {
+            self.bytes -= size(&former);
+        }
+        if self.bytes + size(answer) > MOST {
+            self.kept.retain(|_, (used, _)| now.duration_since(*used) < UNUSED);
+            self.bytes = self.kept.values().map(|(_, answer)| size(answer)).sum();
+        }
+        if self.bytes + size(answer) <= MOST {
+            self.bytes += size(answer);
+            self.kept.insert(url.to_owned(), (now, answer.clone()));
+        }
+    }
+}
+
+fn size(answer: &Answer) -> usize {
+    answer.body.len() + BESIDE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn marked(bytes: usize) -> Answer {
+        let headers = [(ETAG, HeaderValue::from_static("\"one\""))].into_iter().collect();
+        Answer { status: StatusCode::OK, headers, body: vec![b' '; bytes], what: "GET /x".to_owned() }
+    }
+
+    fn url(number: usize) -> Url {
+        Url::parse(&format!("http://127.0.0.1/{number}")).unwrap()
+    }
+
+    #[test]
+    fn of_questions_that_have_no_room_together_most_keep_their_answers() {
+        let (mut etags, fits) = (Etags::default(), MOST / (LARGEST + BESIDE));
+        let now = Timestamp::UNIX_EPOCH;
+        for round in 0..3 {
+            let known = (0..2 * fits).filter(|number| etags.mark(&url(*number)).is_some()).count();
+            assert_eq!(known, if round == 0 { 0 } else { fits }, "round {round}");
+            for number in 0..2 * fits {
+                etags.resolve(&url(number), marked(LARGEST), now);
+            }
+        }
+        assert!(etags.bytes <= MOST);
+        let later = now + UNUSED;
+        etags.resolve(&url(9_999), marked(LARGEST), later);
+        assert!(
+            etags.mark(&url(9_999)).is_some() && etags.kept.len() == 1,
+            "what nobody asks for makes room"
+        );
+    }
+
+    #[test]
+    fn an_answer_takes_the_place_of_the_former_one() {
+        let mut etags = Etags::default();
+        for bytes in [10, 3000, 20] {
+            etags.resolve(&url(1), marked(bytes), Timestamp::UNIX_EPOCH);
+            assert_eq!((etags.kept.len(), etags.bytes), (1, bytes + BESIDE));
+        }
+        etags.resolve(&url(1), marked(LARGEST + 1), Timestamp::UNIX_EPOCH);
+        assert_eq!(
+            etags.kept.len(),
+            1,
+            "one that is too large is not kept, and the mark of the former one still holds"
+        );
     }
 }

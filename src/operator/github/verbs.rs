@@ -134,8 +134,10 @@ impl RestGitHub {
         }
         let answer = self.client.fetch(&question, secret.as_deref()).await?;
         let headers = answer.headers.clone();
-        let answer = if question.conditional { self.etags().resolve(&question.url, answer) } else { answer };
-        let accepted = accept(question.call, answer, (self.client.clock)());
+        let now = (self.client.clock)();
+        let answer =
+            if question.conditional { self.etags().resolve(&question.url, answer, now) } else { answer };
+        let accepted = accept(question.call, answer, now);
         let throttled = match &accepted {
             Err(GitHubError::Throttled { retry_after }) => Some(*retry_after),
             Ok(_) | Err(_) => None,
