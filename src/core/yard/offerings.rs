@@ -43,7 +43,8 @@ impl BackoffKind {
     }
 }
 
-/// What one launch asks for. EC2 tries every allowed type and zone, so a lack of capacity is one of all of them.
+/// What one launch asks for. EC2 tries every zone and every allowed type that its price protection leaves, so a lack of
+/// capacity is one of all of them.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Offering {
     /// Spot or on-demand.
