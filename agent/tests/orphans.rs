@@ -1,5 +1,5 @@
-//! Is a process found that shed every mark, left its group and its directory? In a program of its own, because the
-//! agent here takes every orphan for its own.
+//! Is a process found that shed every mark, left its group and its directory, and is a daemon of the machine's owner
+//! left alone? In a program of its own, because the agent here takes every orphan for its own.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
-use runyard_agent::host::{Host, HostSettings, PackageSource, SweepPaths, adopt_orphans};
+use runyard_agent::host::{Host, HostSettings, OwnScript, PackageSource, SweepPaths, adopt_orphans};
 use runyard_agent::task::{Executor, Holder, Task, TaskOutcome, Wipe};
 use runyard_core::model::ClaimId;
 use sha2::{Digest, Sha256};
@@ -15,6 +15,12 @@ use sha2::{Digest, Sha256};
 const RUN: &str = "#!/bin/sh\ntrap 'exit 0' INT\n\
     (cd / && exec env -i setsid sh -c 'sleep 6543 & exec sleep 6544') &\n\
     echo 'Listening for Jobs'\nwhile :; do sleep 0.05; done\n";
+
+/// For as long as its file is there, it has a young child at nearly every moment.
+const DAEMON: &str = "#!/bin/sh\n(while [ -e alive ]; do sleep 0.01; echo >>beats; done) >/dev/null 2>&1 &\n";
+
+/// Held by each test: what one starts, the other would take for its own.
+static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 fn package() -> (Vec<u8>, String) {
     let mut tar = tar::Builder::new(flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast()));
@@ -66,6 +72,7 @@ fn settings(dir: &Path) -> HostSettings {
 
 #[tokio::test]
 async fn a_process_without_mark_group_or_place_is_still_below_the_agent() {
+    let _turn = TURN.lock().await;
     adopt_orphans().unwrap();
     let dir = tempfile::tempdir().unwrap();
     let settings = settings(dir.path());
@@ -92,4 +99,41 @@ async fn a_process_without_mark_group_or_place_is_still_below_the_agent() {
         host.execute(Task::Wipe { claim, since: Some(runner.started), wipe: Wipe::Whole }).await,
         TaskOutcome::Wiped
     );
+}
+
+#[tokio::test]
+async fn a_daemon_of_the_machines_owner_has_children_during_a_claim_and_outlives_it() {
+    let _turn = TURN.lock().await;
+    adopt_orphans().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let script = dir.path().join("pre-runner");
+    std::fs::write(&script, DAEMON).unwrap();
+    let pre_runner = OwnScript { script, timeout: Duration::from_secs(600), optional: false };
+    let host = Host::new(HostSettings { pre_runner: Some(pre_runner), ..settings(dir.path()) }).unwrap();
+    let (alive, beats) = (dir.path().join("state/alive"), dir.path().join("state/beats"));
+    std::fs::write(&alive, "").unwrap();
+    assert_eq!(host.execute(Task::Boot).await, TaskOutcome::Booted(Ok(())));
+    let beats = || std::fs::metadata(&beats).map_or(0, |file| file.len());
+    let beats_on = async || {
+        let (before, until) = (beats(), tokio::time::Instant::now() + Duration::from_secs(600));
+        while beats() == before {
+            assert!(tokio::time::Instant::now() < until, "the daemon is gone");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let claim = ClaimId::parse("i-orphans.1").unwrap();
+    let runner = dir.path().join("work/claims/i-orphans.1/runner");
+    std::fs::create_dir_all(&runner).unwrap();
+    std::fs::write(runner.join("run.sh"), "#!/bin/sh\nexec sleep 600\n").unwrap();
+    std::fs::set_permissions(runner.join("run.sh"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let start = Task::Start { claim: claim.clone(), holder: Holder::default(), single_use: None };
+    let TaskOutcome::Started(runner) = host.execute(start).await else { panic!("run.sh was not started") };
+    beats_on().await;
+    let since = Some(runner.started);
+    let stop = Task::Stop { claim: claim.clone(), runner: Some(runner), since };
+    assert_eq!(host.execute(stop).await, TaskOutcome::Stopped { registered: false });
+    let wipe = Task::Wipe { claim, since, wipe: Wipe::Whole };
+    assert_eq!(host.execute(wipe).await, TaskOutcome::Wiped);
+    beats_on().await;
+    std::fs::remove_file(alive).unwrap();
 }

@@ -31,7 +31,7 @@ pub(super) struct Scope {
     pub(super) runner: Option<RunnerProcess>,
     /// Where they work.
     pub(super) under: Option<PathBuf>,
-    /// Descendants of the agent that are not older than this (ticks since boot).
+    /// Descendants of the agent that are not older than this (ticks since boot), by parents that are not older either.
     pub(super) since: Option<u64>,
     /// Whose they are.
     pub(super) ids: Option<Ids>,
@@ -44,13 +44,13 @@ impl Scope {
     fn find(&self) -> io::Result<Vec<Process>> {
         let own = i32::try_from(std::process::id()).expect("process ids are small");
         let all = processes::all()?;
-        let below = descendants(&all, own);
+        let below = self.since.map_or_else(BTreeSet::new, |since| descendants(&all, own, since));
         for process in all.iter().filter(|p| p.zombie && p.parent == own && self.since.is_some()) {
             processes::reap(process.pid);
         }
         let ours = |p: &Process| {
             self.runner.is_some_and(|runner| in_group_of(p, runner))
-                || self.since.is_some_and(|since| p.started >= since && below.contains(&p.pid))
+                || below.contains(&p.pid)
                 || p.carries(&self.mark)
                 || self.under.as_deref().is_some_and(|directory| p.is_under(directory))
                 || self.ids.as_ref().is_some_and(|ids| ids.run(p.pid))
@@ -116,12 +116,15 @@ fn in_group_of(process: &Process, runner: RunnerProcess) -> bool {
     (process.group == runner.pid || process.session == runner.pid) && process.started >= runner.started
 }
 
-fn descendants(all: &[Process], of: i32) -> BTreeSet<i32> {
+/// The descendants of a process that are not older than this. A line that leads through an older one is none of a job's:
+/// whatever a job started is younger than its runner, and a child of the agent once its own parents have ended. A
+/// daemon of the pre-runner script may have children at any time.
+fn descendants(all: &[Process], of: i32, since: u64) -> BTreeSet<i32> {
     let mut found = BTreeSet::from([of]);
     loop {
         let more: Vec<i32> = all
             .iter()
-            .filter(|p| found.contains(&p.parent) && !found.contains(&p.pid))
+            .filter(|p| p.started >= since && found.contains(&p.parent) && !found.contains(&p.pid))
             .map(|p| p.pid)
             .collect();
         if more.is_empty() {
@@ -168,5 +171,37 @@ impl Host {
     /// Names what is left.
     pub(super) async fn end(&self, scope: Scope) -> Result<bool, String> {
         scope.end().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Process id, parent, and when it was started.
+    fn process((pid, parent, started): (i32, i32, u64)) -> Process {
+        Process { pid, parent, group: pid, session: pid, started, zombie: false, name: String::new() }
+    }
+
+    #[test]
+    fn a_job_descends_from_the_agent_by_processes_that_are_all_younger_than_its_runner() {
+        let all = [
+            (10, 1, 100),
+            // A daemon of the pre-runner script, the child that it has now, and the child of that.
+            (20, 10, 200),
+            (21, 20, 900),
+            (22, 21, 901),
+            // The runner, its job, and an orphan of that job with a child.
+            (30, 10, 500),
+            (31, 30, 501),
+            (32, 10, 600),
+            (33, 32, 600),
+            // Of nobody here.
+            (40, 1, 700),
+        ];
+        let all = all.map(process);
+        let found = |since| descendants(&all, 10, since).into_iter().collect::<Vec<_>>();
+        assert_eq!(found(500), [30, 31, 32, 33]);
+        assert_eq!(found(0), [20, 21, 22, 30, 31, 32, 33], "of a machine that ends, all are");
     }
 }
