@@ -73,11 +73,22 @@ pub(in crate::host) fn place_for(
     Ok(dir)
 }
 
+/// Makes sure that no process has layers of a claim mounted any more.
+///
+/// # Errors
+/// One has, or that cannot be told.
+pub(super) fn still(layers: &Path) -> io::Result<()> {
+    if is_mounted(layers)? {
+        return Err(io::Error::other("a kept directory is still mounted"));
+    }
+    Ok(())
+}
+
 /// Whether any process still has something mounted that is made of what lies below a directory.
 ///
 /// # Errors
 /// That cannot be told.
-pub(super) fn is_mounted(dir: &Path) -> io::Result<bool> {
+fn is_mounted(dir: &Path) -> io::Result<bool> {
     let text = dir.to_string_lossy();
     // As the kernel writes blanks and backslashes there, and an overlay the names of its layers.
     let name = text.rsplit('/').next().unwrap_or_default().replace('\\', "\\134").replace(' ', "\\040");

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::merge::{self, build, measure};
-use super::mounted::{KeptMount, inside, is_mounted, usable};
+use super::mounted::{KeptMount, inside, still, usable};
 use super::room::{Held, leaving};
 use crate::clock::SystemClock;
 use crate::disk;
@@ -119,7 +119,7 @@ impl KeptStore {
     }
 
     /// What a claim of a repository mounts: the newest generation of each name, and a layer of its own, which it has
-    /// already if its runner is started again. Whatever another claim left goes.
+    /// already if its runner is started again. Whatever another claim left goes. No generation goes from below a layer.
     ///
     /// # Errors
     /// The directories cannot be made.
@@ -139,7 +139,9 @@ impl KeptStore {
                 remove(&entry.path())?;
             }
         }
-        self.make_room(0)?;
+        if self.layers().join(claim).symlink_metadata().is_err() {
+            self.make_room()?;
+        }
         let mut mounts = Vec::new();
         for keep in usable(keep, home) {
             let place = self.place(&keep.name, repository, &keep.path);
@@ -151,6 +153,9 @@ impl KeptStore {
             let (upper, work) = (layer.join("upper"), layer.join("work"));
             disk::private_dir(&work)?;
             if upper.symlink_metadata().is_err() {
+                // The number of the generation below it, or null.
+                let base = serde_json::to_vec(&generation.as_ref().map(|generation| generation.number))?;
+                fs::write(layer.join("base"), base)?;
                 fs::create_dir(&upper)?;
                 let (uid, gid) = self.owner;
                 rustix::fs::chown(&upper, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?;
@@ -204,7 +209,7 @@ impl KeptStore {
         fs::rename(&layers, &taken)?;
         for keep in keep.iter().filter(|keep| taken.join(&keep.name).symlink_metadata().is_ok()) {
             let promoted = if names.contains(&keep.name) {
-                let promoted = self.promote(&taken.join(&keep.name).join("upper"), repository, keep);
+                let promoted = self.promote(&taken.join(&keep.name), repository, keep);
                 promoted.unwrap_or_else(|error| Promoted::Dropped(error.to_string()))
             } else {
                 Promoted::Dropped("nobody says that it may be kept".to_owned())
@@ -212,21 +217,26 @@ impl KeptStore {
             became.insert(keep.name.clone(), promoted);
         }
         remove(&taken)?;
-        self.make_room(0)?;
+        self.make_room()?;
         Ok(became)
     }
 
-    fn promote(&self, upper: &Path, repository: &str, keep: &Keep) -> io::Result<Promoted> {
-        if fs::read_dir(upper)?.next().is_none() {
+    /// Lays a layer, which holds no more than changes, over the generation that its claim read, and over no other.
+    fn promote(&self, layer: &Path, repository: &str, keep: &Keep) -> io::Result<Promoted> {
+        let upper = layer.join("upper");
+        if fs::read_dir(&upper)?.next().is_none() {
             return Ok(Promoted::Unchanged);
         }
-        self.make_room(0)?;
+        let base = disk::load::<Option<u64>>(&layer.join("base"))?;
         let place = self.place(&keep.name, repository, &keep.path);
         disk::private_dir(&place)?;
         let last = self.newest(&place)?;
+        if base != Some(last.as_ref().map(|last| last.number)) {
+            return Err(io::Error::other("the generation that it was written over is gone"));
+        }
         let next = place.join(NEXT);
         remove(&next)?;
-        let built = self.build(last.as_ref(), upper, &next, repository, keep);
+        let built = self.build(last.as_ref(), &upper, &next, repository, keep);
         let number = match built {
             Ok(()) => last.as_ref().map_or(1, |last| last.number + 1),
             Err(error) => {
@@ -293,17 +303,17 @@ impl KeptStore {
         Ok(kept)
     }
 
-    /// Removes generations until nothing is too old, none too many, and the disk has its floor free and `more` bytes.
-    fn make_room(&self, more: u64) -> io::Result<()> {
+    /// Removes generations until nothing is too old, none too many, and the disk has its floor free.
+    fn make_room(&self) -> io::Result<()> {
         let all = self.all()?;
         let disk = rustix::fs::statvfs(&self.root)?;
         let (free, whole) = (disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize);
         let floor = self.floor.unwrap_or_else(|| (whole / 10).min(FLOOR));
-        let short = floor.saturating_add(more).saturating_sub(free);
-        let held = |generation: &Generation| Held {
-            used: generation.used,
-            keeps: DAY * generation.about.max_age_days,
-            bytes: generation.about.bytes,
+        let short = floor.saturating_sub(free);
+        let held = |Generation { used, about, .. }: &Generation| Held {
+            used: *used,
+            keeps: DAY * about.max_age_days,
+            bytes: about.bytes,
         };
         let held: Vec<Held> = all.iter().map(held).collect();
         for at in leaving(&held, SystemTime::from(SystemClock.now()), short) {
@@ -365,13 +375,6 @@ impl KeptStore {
         let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
         self.generations().join(name).join(digest)
     }
-}
-
-fn still(layers: &Path) -> io::Result<()> {
-    if is_mounted(layers)? {
-        return Err(io::Error::other("a kept directory is still mounted"));
-    }
-    Ok(())
 }
 
 /// What is in a place, with the numbers of generations.

@@ -94,6 +94,49 @@ fn a_crash_at_any_moment_leaves_the_old_generation_or_the_new_one() {
 }
 
 #[test]
+fn a_layer_is_laid_over_the_generation_below_it_although_the_disk_is_short() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, keep) = (store(dir.path()), [keep("npm", "~/.npm")]);
+    let short = store.clone().leaving_free(u64::MAX);
+    let home = Path::new("/home/x");
+    claim(&store, "c1", "acme/web", &keep, &["npm"]);
+    let mounts = store.lend("c2", "acme/web", &keep, home).unwrap();
+    fs::write(mounts[0].upper.join("more"), "c2").unwrap();
+    assert_eq!(short.lend("c2", "acme/web", &keep, home).unwrap(), mounts, "its runner is started again");
+    assert_eq!(fs::read_to_string(mounts[0].lower.join("file")).unwrap(), "c1");
+    let settled = short.settle("c2", "acme/web", &keep, &["npm".to_owned()]).unwrap();
+    assert_eq!(settled["npm"], Promoted::As(2), "over the first, before room is made");
+    assert_eq!(found(&store, "acme/web", &keep), None, "and then it goes whole");
+}
+
+#[test]
+fn a_layer_whose_generation_is_gone_is_dropped() {
+    /// What becomes of a generation and of the layer over it.
+    type Spoil = fn(&Path, &Path);
+    let npm = [keep("npm", "~/.npm")];
+    let spoils: [(&str, Spoil); 4] = [
+        ("it cannot be read", |generation, _| fs::write(generation.join("about"), "{").unwrap()),
+        ("it was removed", |generation, _| fs::remove_dir_all(generation).unwrap()),
+        ("another is there", |generation, _| {
+            fs::rename(generation, generation.with_file_name("7")).unwrap();
+        }),
+        ("none is named", |_, layer| fs::remove_file(layer.join("base")).unwrap()),
+    ];
+    for (why, spoil) in spoils {
+        let dir = tempfile::tempdir().unwrap();
+        let store = store(dir.path());
+        claim(&store, "c1", "acme/web", &npm, &["npm"]);
+        let mounts = store.lend("c2", "acme/web", &npm, Path::new("/home/x")).unwrap();
+        fs::write(mounts[0].upper.join("more"), "c2").unwrap();
+        spoil(mounts[0].lower.parent().unwrap(), mounts[0].upper.parent().unwrap());
+        let settled = store.settle("c2", "acme/web", &npm, &["npm".to_owned()]).unwrap();
+        assert!(matches!(settled["npm"], Promoted::Dropped(_)), "{why}: {settled:?}");
+        let more = store.lend("look", "acme/web", &npm, Path::new("/home/x")).unwrap()[0].lower.join("more");
+        assert!(!more.exists(), "{why}");
+    }
+}
+
+#[test]
 fn what_grew_too_large_begins_anew() {
     let dir = tempfile::tempdir().unwrap();
     let (store, mut keep) = (store(dir.path()), [keep("npm", "~/.npm")]);
