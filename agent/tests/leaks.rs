@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use runyard_agent::host::{Account, Host, HostSettings, OwnScript, PackageSource, SweepPaths};
+use runyard_agent::host::{Account, Host, HostSettings, Isolation, OwnScript, PackageSource, SweepPaths};
 use runyard_agent::local::{Boot, ClaimStage, Local, Mode, Served};
 use runyard_agent::orders::{Orders, Sight};
 use runyard_agent::step::{Stored, View, step};
@@ -523,6 +523,15 @@ fn within_namespaces_other_file_systems_are_left_alone() {
     );
     job(&claim, "test -e /home/disk/anothers");
     assert!(unproved(&host, &claim).contains("/home/disk (fuse)"));
+    // Where jobs are isolated, they do not see it.
+    let isolation = Isolation {
+        program: PROGRAM.into(),
+        config: "/run/runyard/agent.toml".into(),
+        metadata: "http://127.0.0.1:1".parse().unwrap(),
+        home: format!("/home/{NAME}").into(),
+    };
+    let isolated = HostSettings { isolation: Some(isolation), ..settings.clone() };
+    assert_eq!(wiped(&Host::new(isolated).unwrap(), &claim), TaskOutcome::Wiped);
     settings.places.spare = vec!["/home/disk".into()];
     assert_eq!(wiped(&Host::new(settings).unwrap(), &claim), TaskOutcome::Wiped);
     assert_eq!(*asked.lock().unwrap(), Vec::<u32>::new(), "it was asked to change something");

@@ -143,6 +143,7 @@ impl Host {
     fn sweeping(&self, keep: bool) -> impl FnOnce() -> io::Result<()> + Send + 'static {
         let (account, ids) = (self.settings.account.clone(), self.ids.clone());
         let (layout, places) = (self.layout.clone(), self.settings.places.clone());
+        let sees_disks_alone = self.sees_disks_alone();
         move || {
             if !keep {
                 remove(&layout.registration())?;
@@ -150,11 +151,20 @@ impl Host {
             [layout.claims(), layout.hook(), layout.logs()].iter().try_for_each(|dir| empty(dir))?;
             match (account, ids) {
                 (Some(account), Some(ids)) => {
+                    if !sees_disks_alone {
+                        keeps_to_its_own(&account, &places)?;
+                    }
                     sweep(&account, &ids, &places, begun(&layout.begun())?, &layout.queues())
                 }
                 (None, _) | (_, None) => Ok(()),
             }
         }
+    }
+
+    /// Whether jobs see, of the machine's file systems, those on its disks alone, and change none: where they are
+    /// isolated, what else is mounted is no matter.
+    fn sees_disks_alone(&self) -> bool {
+        self.settings.isolation.is_some()
     }
 
     /// Whether what a job leaves could be found here at all.
@@ -163,8 +173,7 @@ impl Host {
     /// Why not.
     pub(super) async fn can_be_cleaned(&self) -> Result<(), String> {
         let Some(account) = self.settings.account.clone() else { return Ok(()) };
-        if self.settings.isolation.is_some() {
-            // Of the machine's file systems, jobs see those on its disks, and change none.
+        if self.sees_disks_alone() {
             return Ok(());
         }
         let places = self.settings.places.clone();
