@@ -52,6 +52,7 @@ pub use self::jail::{Jail, NO_JAIL, WORD as JAIL, enter};
 pub use self::keep::{KeptMount, KeptStore, Promoted};
 pub use self::keys::empty_keyrings;
 use self::layout::Layout;
+pub(crate) use self::network::has_ipv6;
 pub use self::reach::written_to;
 pub use self::refusal::job_started;
 pub use self::sweep::SweepPaths;

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, bail};
 
 use crate::disk;
-use crate::host::{Account, account};
+use crate::host::{Account, account, has_ipv6};
 
 /// Where systemd looks for units of this machine's owner.
 const UNITS: &str = "etc/systemd/system";
@@ -98,7 +98,7 @@ pub fn imds_firewall() -> anyhow::Result<()> {
     let both = || {
         tables("iptables", RULES_4, &["filter INPUT", "filter FORWARD", "filter OUTPUT", "nat POSTROUTING"])?;
         // A kernel without the family has no such service in it either.
-        if !Path::new("/proc/net/if_inet6").exists() {
+        if !has_ipv6() {
             return Ok(());
         }
         tables("ip6tables", RULES_6, &["filter INPUT", "filter FORWARD", "filter OUTPUT"])

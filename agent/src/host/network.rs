@@ -5,6 +5,7 @@
 use std::fs::{self, File};
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -43,17 +44,26 @@ pub(super) fn connect(link: u32) -> anyhow::Result<()> {
     let job = net()?;
     let name = format!("{LINK}{}", std::process::id());
     let (gateway, own) = addresses(link);
-    let up = |link: &str, address: Ipv4Addr| {
-        format!("link set {link} addrgenmode none\naddr add {address}/30 dev {link}\nlink set {link} up\n")
-    };
+    let ipv6 = has_ipv6();
     let parent = getppid();
     let made = format!("link set lo up\nlink add name {ETH} type veth peer name {name} netns {parent}\n");
-    ip(&(made + &up(ETH, own) + &format!("route add default via {gateway}\n")))?;
+    ip(&(made + &up(ETH, own, ipv6) + &format!("route add default via {gateway}\n")))?;
     // As the unprivileged may on most machines, and cannot by a file's capability here.
     sysctl("net/ipv4/ping_group_range", "0 2147483647")?;
     setns(&machine, CloneFlags::CLONE_NEWNET)?;
-    ip(&up(&name, gateway))?;
+    ip(&up(&name, gateway, ipv6))?;
     Ok(setns(&job, CloneFlags::CLONE_NEWNET)?)
+}
+
+/// Whether the kernel has the sixth version of the protocol: it may be built or booted (`ipv6.disable=1`) without.
+pub(crate) fn has_ipv6() -> bool {
+    Path::new("/proc/net/if_inet6").exists()
+}
+
+/// Gives a link its address. It makes itself none of the sixth version: where the kernel lacks that, `ip` would fail.
+fn up(link: &str, address: Ipv4Addr, ipv6: bool) -> String {
+    let none = if ipv6 { format!("link set {link} addrgenmode none\n") } else { String::new() };
+    format!("{none}addr add {address}/30 dev {link}\nlink set {link} up\n")
 }
 
 /// Cuts the links of earlier jobs: a connection that nobody holds any more may keep its namespace for minutes.
@@ -162,6 +172,14 @@ mod tests {
         assert_eq!(addresses(LINKS), addresses(0));
         let all: std::collections::BTreeSet<_> = (7..7 + LINKS).map(addresses).collect();
         assert_eq!(all.len(), 1 << 15);
+    }
+
+    #[test]
+    fn a_link_is_made_where_the_kernel_has_no_ipv6_too() {
+        let address = Ipv4Addr::new(198, 18, 0, 2);
+        assert_eq!(up("eth0", address, false), "addr add 198.18.0.2/30 dev eth0\nlink set eth0 up\n");
+        let with = up("eth0", address, true);
+        assert_eq!(with, "link set eth0 addrgenmode none\n".to_owned() + &up("eth0", address, false));
     }
 
     #[test]
