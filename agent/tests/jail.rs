@@ -820,7 +820,7 @@ fn on_a_machine_something_is_missing() {
     // No namespace can be connected.
     spoil("ip");
     let said = tried();
-    assert!(said.contains("no job is started") || said.contains("cannot be told"), "{said}");
+    assert!(said.contains("a jail cannot be made") && said.contains("no job is started: ip:"), "{said}");
 }
 
 /// What both runs with containers know: an image made here, for none can be fetched.

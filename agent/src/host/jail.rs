@@ -28,6 +28,7 @@ use tokio::process::Child;
 use super::JobGroup;
 use super::keep::KeptMount;
 use super::keys::{in_own_session, own_session};
+use super::output::detail;
 use super::{engine, mounts, network};
 
 /// The word by which the agent's program makes a jail.
@@ -38,6 +39,8 @@ pub const NO_JAIL: u8 = 125;
 pub(super) const ITSELF: &str = "/proc/self/exe";
 /// How long a jail may take until it is made.
 pub(super) const MADE: Duration = Duration::from_secs(30);
+/// How long what makes a jail may take to end when it could not be made.
+const ENDS: Duration = Duration::from_secs(5);
 /// Each user is the same in there as outside; what belongs to the namespace, keyrings for example, is not.
 const SAME: &str = "0 0 4294967295";
 
@@ -137,13 +140,25 @@ impl StandingJail {
     pub(super) async fn stands(&mut self) -> io::Result<()> {
         if !self.made {
             let said = tokio::time::timeout(MADE, self.orders.read_exact(&mut [0])).await;
-            said.map_err(io::Error::other)?.map_err(|_| io::Error::other("a jail cannot be made"))?;
+            if said.map_err(io::Error::other)?.is_err() {
+                return Err(self.not_made().await);
+            }
             self.made = true;
         }
         match self.child.try_wait()? {
             None => Ok(()),
             Some(status) => Err(io::Error::other(format!("a jail ended: {status}"))),
         }
+    }
+
+    /// That it cannot be made, with the last that was said of why, unless a log has it.
+    async fn not_made(&mut self) -> io::Error {
+        let mut said = Vec::new();
+        if let Some(stderr) = &mut self.child.stderr {
+            // Who wrote it has ended, or is about to.
+            let _ = tokio::time::timeout(ENDS, stderr.read_to_end(&mut said)).await;
+        }
+        io::Error::other(detail("a jail cannot be made", &String::from_utf8_lossy(&said), &[]))
     }
 
     /// Has this be done in it, as soon as it stands: the program with its arguments, its environment, and its

@@ -110,12 +110,13 @@ fn of_jobs(listed: &str) -> Vec<String> {
 
 fn ip(batch: &str) -> anyhow::Result<()> {
     let mut child = Command::new("ip").args(["-batch", "-"]).stdin(Stdio::piped()).spawn().context("ip")?;
-    child.stdin.take().expect("it is piped").write_all(batch.as_bytes())?;
+    let written = child.stdin.take().expect("it is piped").write_all(batch.as_bytes());
+    // How it ended tells more than that it did not read to the end.
     let status = child.wait()?;
     if !status.success() {
         bail!("ip: {status}: {}", batch.replace('\n', "; "));
     }
-    Ok(())
+    written.context("ip")
 }
 
 fn sysctl(name: &str, value: &str) -> anyhow::Result<()> {
