@@ -14,7 +14,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use rustix::fs::{AtFlags, FileType, RawDir, Statx, StatxFlags};
 use rustix::io::Errno;
 
-use super::filesystems::FilesystemKind;
+use super::filesystems::{FilesystemKind, kinds, mounts};
 use super::ids::Ids;
 use super::remove::{ENTRIES, by_number};
 use crate::disk;
@@ -180,10 +180,9 @@ impl Walk<'_> {
     ) -> io::Result<()> {
         let mount = mount(metadata)?;
         if mount != place.mount {
-            match self.kinds.get(&mount) {
-                Some(FilesystemKind::MadeUp | FilesystemKind::Foreign) => return Ok(()),
-                Some(FilesystemKind::Own) => {}
-                None => return Err(io::Error::other("a file system was mounted meanwhile")),
+            match self.kind(mount)? {
+                FilesystemKind::MadeUp | FilesystemKind::Foreign => return Ok(()),
+                FilesystemKind::Own => {}
             }
         }
         let path = || below(&place.path, name);
@@ -217,6 +216,18 @@ impl Walk<'_> {
             more.push(Place { path: path(), mount, reached });
         }
         Ok(())
+    }
+
+    /// Whose a mount is. What is mounted while a walk goes on, for a login or by a package manager, is looked up.
+    ///
+    /// # Errors
+    /// The kernel does not tell, or it is gone again.
+    fn kind(&self, mount: u64) -> io::Result<FilesystemKind> {
+        if let Some(kind) = self.kinds.get(&mount) {
+            return Ok(*kind);
+        }
+        let now = kinds(&mounts()?);
+        now.get(&mount).copied().ok_or_else(|| io::Error::other("a file system was mounted meanwhile"))
     }
 
     /// Whether jobs may write to it, put another in the place of what is in it, or are named in its list.
@@ -285,7 +296,6 @@ mod tests {
 
     use super::*;
     use crate::host::Account;
-    use crate::host::filesystems::{kinds, mounts};
 
     fn ids(uid: u32) -> Ids {
         Ids::of(&Account { name: "nobody-of-that-name".to_owned(), uid, gid: uid }).unwrap()
@@ -343,6 +353,16 @@ mod tests {
         let changed = vec![dir.path().join("go"), dir.path().join("tools")];
         assert_eq!(walked(dir.path(), other, Some((0, 0))), Found { changed, ..Found::default() });
         assert_eq!(walked(dir.path(), other, Some((i64::MAX, 0))), Found::default());
+    }
+
+    #[test]
+    fn a_file_system_that_is_mounted_while_a_walk_goes_on_is_looked_up() {
+        let (ids, kinds, homes) = (ids(1001), BTreeMap::new(), BTreeSet::new());
+        let walk = Walk { ids: &ids, begun: None, kinds: &kinds, homes: &homes, kept: None };
+        let root = mounts().unwrap().into_iter().rfind(|mount| mount.place == Path::new("/")).unwrap();
+        assert_eq!(walk.kind(root.id).unwrap(), root.kind());
+        let gone = walk.kind(u64::MAX).unwrap_err().to_string();
+        assert_eq!(gone, "a file system was mounted meanwhile");
     }
 
     #[test]
