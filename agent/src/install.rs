@@ -167,6 +167,7 @@ mod tests {
         assert!(agent.contains("Type=notify") && agent.contains("WatchdogSec="));
         assert!(agent.contains("runyard-agent wall") && watchdog.contains("runyard-agent fuse --config"));
         assert!(agent.contains("Delegate=yes"), "jobs have a control group of their own");
+        assert!(agent.contains("\nTasksMax=80%\n"), "more than the half that a jail may take");
         assert!(timer.contains("OnBootSec=") && !timer.contains("OnCalendar="), "monotonic time only");
         assert!(watchdog.contains("FailureAction=poweroff-force"));
     }

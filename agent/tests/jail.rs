@@ -47,6 +47,9 @@ for name in core_pattern dmesg_restrict; do
     echo "the real one's" >/mnt/$name
     mount --bind /mnt/$name /mnt/root/proc/sys/kernel/$name
 done
+# Fewer than whoever runs the tests may have.
+echo 40000 >/mnt/threads-max
+mount --bind /mnt/threads-max /mnt/root/proc/sys/kernel/threads-max
 mount -t tmpfs -o mode=0755 none /mnt/root/run
 mkdir /mnt/root/run/mqueue
 mount -t mqueue none /mnt/root/run/mqueue
@@ -59,7 +62,7 @@ exec "$@"
 "#;
 /// What both runs know.
 const COMMON: &str = r#"
-import ctypes, os, socket, subprocess, sys, threading, time
+import ctypes, os, resource, socket, subprocess, sys, threading, time
 libc = ctypes.CDLL(None, use_errno=True)
 PLACES = ["/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue", "/run/lock", os.environ["HOME"], os.getcwd(), "../home", ".."]
 def refused(name, what):
@@ -119,6 +122,7 @@ refused("abstract", lambda: socket.socket(socket.AF_UNIX).connect("\0canary"))
 refused("listener", lambda: socket.create_connection(("127.0.0.1", 4711), 1))
 others = [p for p in os.listdir("/proc") if p.isdigit() and int(p) not in (1, os.getpid(), os.getppid())]
 if others: print("FOUND processes", others)
+print("TASKS", *resource.getrlimit(resource.RLIMIT_NPROC))
 "#;
 
 /// Past the capture of what passing tests print: what was not tried must not look tried.
@@ -360,6 +364,14 @@ fn has(program: &str) -> bool {
     !place(program).is_empty()
 }
 
+/// How many processes and threads the machine can have.
+fn most_tasks() -> u64 {
+    let most = |name| -> u64 {
+        fs::read_to_string(format!("/proc/sys/kernel/{name}")).unwrap().trim().parse().unwrap()
+    };
+    most("threads-max").min(most("pid_max"))
+}
+
 /// From here on it fails.
 fn spoil(program: &str) {
     let hide = ["--bind", "/bin/false", &place(program)];
@@ -424,6 +436,8 @@ fn on_a_machine_two_runs() {
             }
             let (claim, runner, said) = serve(&host, "i-jail.2", LOOKS).await;
             assert!(!said.contains("FOUND") && !said.contains("Traceback"), "{said}");
+            let most = most_tasks() / 2;
+            assert!(said.contains(&format!("TASKS {most} {most}\n")), "the agent has no room: {said}");
             clean(&host, claim, runner).await;
         }
     });

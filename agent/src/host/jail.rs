@@ -17,7 +17,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::prctl;
-use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal, killpg};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, close, setsid};
@@ -218,6 +218,7 @@ fn outside(jail: &Jail, spec: &str) -> anyhow::Result<u8> {
     close_others()?;
     // They are meant for the job, which is asked by the next stage; that one is in the same group.
     told().thread_block()?;
+    leave_the_agent_room()?;
     network::connect(jail.link)?;
     unshare(CloneFlags::CLONE_NEWPID).context("a PID namespace")?;
     // It has our end of what is told, too.
@@ -234,6 +235,19 @@ fn close_others() -> anyhow::Result<()> {
         let _ = close(file);
     }
     Ok(())
+}
+
+/// Limits the jail to half of the processes and threads that the machine can have: the kernel's own limit for a user is
+/// half of the threads, however few process ids there are. The unit's `TasksMax` is higher, so that the agent can start
+/// threads while a job is at its limit.
+fn leave_the_agent_room() -> anyhow::Result<()> {
+    let most = |name: &str| {
+        let path = format!("/proc/sys/kernel/{name}");
+        anyhow::Ok(fs::read_to_string(&path).context(path)?.trim().parse::<u64>()?)
+    };
+    let (_, allowed) = getrlimit(Resource::RLIMIT_NPROC)?;
+    let half = allowed.min(most("threads-max")?.min(most("pid_max")?) / 2);
+    Ok(setrlimit(Resource::RLIMIT_NPROC, half, half)?)
 }
 
 /// The first process of the PID namespace: with it, the kernel ends all others in there.
