@@ -18,6 +18,7 @@ mod provenance;
 mod reconcile;
 mod removal;
 mod reruns;
+mod rests;
 mod run_check;
 mod runner_gc;
 mod runs;

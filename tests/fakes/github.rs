@@ -51,6 +51,10 @@ struct Site {
     takes: BTreeMap<&'static str, Duration>,
     /// What every call of a verb meets.
     outages: BTreeMap<&'static str, GitHubError>,
+    /// What every call about the runs of an owner (`acme`) or a repository (`acme/web`) meets.
+    outages_in: BTreeMap<String, GitHubError>,
+    /// How often each verb was called about the runs of each repository.
+    calls_in: BTreeMap<String, BTreeMap<&'static str, u64>>,
 }
 
 impl Site {
@@ -131,6 +135,16 @@ impl FakeGitHub {
         match error {
             Some(error) => drop(site.outages.insert(verb, error)),
             None => drop(site.outages.remove(verb)),
+        }
+    }
+
+    /// What every call about the runs of this owner (`acme`) or repository (`acme/web`) meets from now on; none ends
+    /// the outage.
+    pub fn outage_in(&self, place: &str, error: Option<GitHubError>) {
+        let mut site = locked(&self.0.site);
+        match error {
+            Some(error) => drop(site.outages_in.insert(place.to_owned(), error)),
+            None => drop(site.outages_in.remove(place)),
         }
     }
 
@@ -235,6 +249,11 @@ impl FakeGitHub {
         locked(&self.0.site).calls.clone()
     }
 
+    /// How often each verb was called about the runs of this repository (`acme/web`), refused calls included.
+    pub fn calls_in(&self, repository: &str) -> BTreeMap<&'static str, u64> {
+        locked(&self.0.site).calls_in.get(repository).cloned().unwrap_or_default()
+    }
+
     /// Every runner of every scope.
     pub fn all_runners(&self) -> Vec<Runner> {
         locked(&self.0.site).runners.values().flatten().cloned().collect()
@@ -252,6 +271,25 @@ impl FakeGitHub {
             return Err(outage);
         }
         exit.answer(act(&mut site))
+    }
+
+    /// A call about the runs of a repository.
+    fn call_in<T>(
+        &self,
+        (owner, name): (&str, &str),
+        verb: &'static str,
+        act: impl FnOnce(&mut Site) -> Result<T, GitHubError>,
+    ) -> Result<T, GitHubError> {
+        let repository = format!("{owner}/{name}");
+        let mut site = locked(&self.0.site);
+        *site.calls_in.entry(repository.clone()).or_default().entry(verb).or_default() += 1;
+        drop(site);
+        self.call(verb, |site| {
+            match site.outages_in.get(owner).or_else(|| site.outages_in.get(&repository)) {
+                Some(outage) => Err(outage.clone()),
+                None => act(site),
+            }
+        })
     }
 
     /// Mints a token. A mint takes a turn, as each call over the network does: others may ask meanwhile.
@@ -347,7 +385,9 @@ impl GitHub for FakeGitHub {
         let run = (owner.to_owned(), name.to_owned(), run_id);
         let unknown = || GitHubError::NotFound(format!("{owner}/{name} run {run_id}"));
         let workflow = |_: &RunState| ".github/workflows/build.yml".to_owned();
-        self.call("run_workflow", |site| site.runs.get(&run).map(workflow).ok_or_else(unknown))
+        self.call_in((owner, name), "run_workflow", |site| {
+            site.runs.get(&run).map(workflow).ok_or_else(unknown)
+        })
     }
 
     async fn run(
@@ -360,11 +400,11 @@ impl GitHub for FakeGitHub {
         let run = (owner.to_owned(), name.to_owned(), run_id);
         let unknown = || GitHubError::NotFound(format!("{owner}/{name} run {run_id}"));
         self.answering("run").await;
-        self.call("run", |site| site.runs.get(&run).copied().ok_or_else(unknown))
+        self.call_in((owner, name), "run", |site| site.runs.get(&run).copied().ok_or_else(unknown))
     }
 
     async fn open_runs(&self, owner: &str, name: &str) -> Result<Vec<WorkflowRun>, GitHubError> {
-        self.call("open_runs", |site| {
+        self.call_in((owner, name), "open_runs", |site| {
             let ours = |of: &(String, String, u64)| (of.0.as_str(), of.1.as_str()) == (owner, name);
             let open = site.runs.iter().filter(|(of, _)| ours(of)).filter_map(|(of, state)| match state {
                 RunState::Active { attempt } => {
@@ -385,7 +425,7 @@ impl GitHub for FakeGitHub {
         attempt: u32,
     ) -> Result<Vec<WorkflowJob>, GitHubError> {
         let run = (owner.to_owned(), name.to_owned(), run_id);
-        self.call("run_jobs", |site| {
+        self.call_in((owner, name), "run_jobs", |site| {
             let mut jobs = site.jobs.get(&run).and_then(|of| of.get(&attempt)).cloned().unwrap_or_default();
             jobs.retain(|job| !site.lists_only_what_runs || job.attempt == attempt);
             Ok(jobs)
@@ -395,7 +435,7 @@ impl GitHub for FakeGitHub {
     async fn run_source(&self, owner: &str, name: &str, run_id: u64) -> Result<RunSource, GitHubError> {
         let run = (owner.to_owned(), name.to_owned(), run_id);
         let unknown = || GitHubError::NotFound(format!("{owner}/{name} run {run_id}"));
-        self.call("run_source", |site| site.sources.get(&run).cloned().ok_or_else(unknown))
+        self.call_in((owner, name), "run_source", |site| site.sources.get(&run).cloned().ok_or_else(unknown))
     }
 
     async fn branch(
@@ -406,11 +446,13 @@ impl GitHub for FakeGitHub {
         _: &str,
     ) -> Result<BranchFacts, GitHubError> {
         let branch = (owner.to_owned(), name.to_owned(), branch.to_owned());
-        self.call("branch", |site| Ok(site.branches.get(&branch).copied().unwrap_or_default()))
+        self.call_in((owner, name), "branch", |site| {
+            Ok(site.branches.get(&branch).copied().unwrap_or_default())
+        })
     }
 
     async fn rerun_failed_jobs(&self, owner: &str, name: &str, run_id: u64) -> Result<(), GitHubError> {
         let (run, now) = ((owner.to_owned(), name.to_owned(), run_id), self.0.clock.now());
-        self.call("rerun_failed_jobs", |site| site.rerun(run, false, now).map(drop))
+        self.call_in((owner, name), "rerun_failed_jobs", |site| site.rerun(run, false, now).map(drop))
     }
 }

@@ -20,6 +20,7 @@ use crate::ports::{Clock, Entropy, GitHub, GitHubError, Store, StoreError};
 use crate::yard::Yard;
 
 use super::events::Events;
+use super::rests::Rests;
 use super::runs::number;
 
 mod lost;
@@ -28,7 +29,7 @@ mod lost;
 const TICK: Duration = Duration::from_secs(1);
 /// How often the loop is asked at most what it knows.
 const KNOWN: Duration = Duration::from_secs(5);
-/// The pause after GitHub or the table gave no answer.
+/// The pause of an account of which GitHub gave no answer, and of all after the table gave none.
 const REST: Duration = Duration::from_secs(30);
 
 /// The request for what the loop knows.
@@ -93,6 +94,16 @@ enum Look {
     Lost(RequestKey),
 }
 
+impl Look {
+    /// The account that is asked.
+    fn owner(&self) -> &str {
+        match self {
+            Self::Repository((owner, _)) => owner,
+            Self::Lost(key) => key.repository.owner(),
+        }
+    }
+}
+
 /// Why a look was interrupted.
 #[derive(Debug, thiserror::Error)]
 enum Unfinished {
@@ -100,6 +111,44 @@ enum Unfinished {
     Store(#[from] StoreError),
     #[error(transparent)]
     GitHub(#[from] GitHubError),
+}
+
+/// What an error holds up.
+enum Held {
+    /// This look alone.
+    Look,
+    /// All looks at the account, for so long.
+    Account(Duration),
+    /// All looks, for so long: the table gave no answer.
+    All(Duration),
+}
+
+/// What an error of this look holds up.
+fn held(look: &Look, error: Unfinished) -> Held {
+    match error {
+        Unfinished::GitHub(
+            GitHubError::Throttled { retry_after } | GitHubError::Deferred { retry_after },
+        ) => Held::Account(retry_after),
+        Unfinished::GitHub(GitHubError::Unreachable(_)) => {
+            tracing::warn!(?look, %error, "re-runs could not be looked for");
+            Held::Account(REST)
+        }
+        Unfinished::Store(_) => {
+            tracing::warn!(?look, %error, "re-runs could not be looked for");
+            Held::All(REST)
+        }
+        // A repository that is gone, or not to be seen, holds up no other.
+        Unfinished::GitHub(
+            GitHubError::Denied(_)
+            | GitHubError::NotFound(_)
+            | GitHubError::NameTaken(_)
+            | GitHubError::Busy(_)
+            | GitHubError::Invalid(_),
+        ) => {
+            tracing::debug!(?look, %error, "re-runs could not be looked for");
+            Held::Look
+        }
+    }
 }
 
 /// Looks for runs that were run again, or should be.
@@ -136,6 +185,7 @@ impl Reruns {
         let mut due: BTreeMap<Look, Duration> = BTreeMap::new();
         let mut known = Known::default();
         let (mut fresh_until, mut rest) = (Duration::ZERO, Duration::ZERO);
+        let mut rests = Rests::default();
         loop {
             tokio::time::sleep(TICK).await;
             if self.lease.borrow().is_none() {
@@ -154,16 +204,28 @@ impl Reruns {
                 fresh_until = now + KNOWN.min(self.every);
                 self.schedule(&known, &mut due, now);
             }
-            let next = due.iter().filter(|(_, at)| **at <= now).min_by_key(|(_, at)| **at);
-            let Some(look) = next.map(|(look, _)| look.clone()).filter(|_| now >= rest) else { continue };
+            rests.forget(now);
+            let ready = due.iter().filter(|(look, at)| **at <= now && !rests.has(look.owner(), now));
+            let next = ready.min_by_key(|(_, at)| **at).map(|(look, _)| look.clone());
+            let Some(look) = next.filter(|_| now >= rest) else { continue };
             let looked = match &look {
                 Look::Repository(repo) => self.repository(repo, &known).await,
                 Look::Lost(key) => self.lost(key, &known).await,
             };
-            match looked.map_err(|error| self.pause(&look, error)) {
-                Ok(()) | Err(None) => drop(due.insert(look, self.clock.elapsed() + self.every)),
-                Err(Some(pause)) => rest = self.clock.elapsed() + pause,
-            }
+            let now = self.clock.elapsed();
+            let wait = match looked.map_err(|error| held(&look, error)) {
+                Ok(()) | Err(Held::Look) => self.every,
+                Err(Held::Account(pause)) => {
+                    rests.begin(look.owner(), now + pause);
+                    pause
+                }
+                Err(Held::All(pause)) => {
+                    rest = now + pause;
+                    pause
+                }
+            };
+            // The longest due is looked at first, so one that fails again and again takes its turn behind the others.
+            due.insert(look, now + wait);
         }
     }
 
@@ -183,30 +245,6 @@ impl Reruns {
             due.entry(look).or_insert_with(|| now + self.every / count * place);
         }
         self.settled.retain(|key| known.of_run(key).is_some());
-    }
-
-    /// How long to pause after an error; none where it concerns this look alone.
-    fn pause(&self, look: &Look, error: Unfinished) -> Option<Duration> {
-        match error {
-            Unfinished::GitHub(
-                GitHubError::Throttled { retry_after } | GitHubError::Deferred { retry_after },
-            ) => Some(retry_after),
-            Unfinished::GitHub(GitHubError::Unreachable(_)) | Unfinished::Store(_) => {
-                tracing::warn!(?look, %error, "re-runs could not be looked for");
-                Some(REST)
-            }
-            // A repository that is gone, or not to be seen, holds up no other.
-            Unfinished::GitHub(
-                GitHubError::Denied(_)
-                | GitHubError::NotFound(_)
-                | GitHubError::NameTaken(_)
-                | GitHubError::Busy(_)
-                | GitHubError::Invalid(_),
-            ) => {
-                tracing::debug!(?look, %error, "re-runs could not be looked for");
-                None
-            }
-        }
     }
 
     /// Looks at the open runs of a repository, and asks for those attempts that need it.
@@ -324,4 +362,88 @@ fn behind(keys: &BTreeSet<RequestKey>, attempt: u32) -> BTreeSet<&RequestName> {
         *of_name = (*of_name).max(key.attempt);
     }
     last.into_iter().filter(|(_, last)| *last < attempt).map(|(name, _)| name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use runyard_fakes::{FakeGitHub, MemoryStore, SeededEntropy, TokioClock};
+    use tokio_util::sync::DropGuard;
+
+    use super::*;
+
+    const EVERY: Duration = Duration::from_secs(60);
+
+    /// Who looks at these repositories, of each of which a run is known.
+    fn looking(repositories: &[&'static str]) -> (FakeGitHub, DropGuard) {
+        let clock = Arc::new(TokioClock::starting(Timestamp::UNIX_EPOCH));
+        let (github, store) = (FakeGitHub::new(clock.clone()), Arc::new(MemoryStore::new()));
+        let metrics = crate::metrics::Metrics::new(clock.clone());
+        let (ask, mut requests) = mpsc::channel::<Ask>(1);
+        let reruns = Reruns {
+            github: Arc::new(github.clone()),
+            store: store.clone(),
+            clock,
+            entropy: Arc::new(SeededEntropy::new(1)),
+            events: Events::start(store, None, metrics).0,
+            every: EVERY,
+            serve: true,
+            rerun_lost: false,
+            lease: watch::channel(Some(1)).1,
+            ask,
+            settled: BTreeSet::new(),
+        };
+        let owned: Vec<Repo> =
+            repositories.iter().filter_map(|one| one.split_once('/')).map(repo_of).collect();
+        tokio::spawn(async move {
+            while let Some(answer) = requests.recv().await {
+                let runs = owned.iter().map(|repo| (repo.clone(), BTreeMap::new())).collect();
+                let _ = answer.send(Known { runs, lost: BTreeMap::new() });
+            }
+        });
+        let shutdown = CancellationToken::new();
+        tokio::spawn(reruns.run(shutdown.clone()));
+        (github, shutdown.drop_guard())
+    }
+
+    fn repo_of((owner, name): (&str, &str)) -> Repo {
+        (owner.to_owned(), name.to_owned())
+    }
+
+    fn looks(github: &FakeGitHub, repository: &str) -> u64 {
+        github.calls_in(repository).get("open_runs").copied().unwrap_or(0)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_account_that_does_not_answer_holds_up_the_re_runs_of_no_other() {
+        let retry_after = Duration::from_secs(120);
+        for (error, pause) in [
+            (GitHubError::Unreachable("reset".into()), REST),
+            (GitHubError::Throttled { retry_after }, retry_after),
+            (GitHubError::Deferred { retry_after }, retry_after),
+        ] {
+            let (github, _running) = looking(&["acme/api", "acme/web", "zeta/web"]);
+            github.outage_in("acme", Some(error.clone()));
+            tokio::time::sleep(EVERY + pause).await;
+            let [before, other_before] = ["acme/api", "acme/web"].map(|one| looks(&github, one));
+            let zeta_before = looks(&github, "zeta/web");
+            tokio::time::sleep(20 * pause).await;
+            let intervals = (20 * pause).as_secs() / EVERY.as_secs();
+            let zeta = looks(&github, "zeta/web") - zeta_before;
+            assert!(zeta + 2 >= intervals, "{zeta} looks in {intervals} intervals: {error}");
+            let acme = [looks(&github, "acme/api") - before, looks(&github, "acme/web") - other_before];
+            assert!(
+                acme.iter().all(|looks| (8..=11).contains(looks)),
+                "in turn, one a pause: {acme:?}, {error}"
+            );
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_repository_that_does_not_answer_holds_up_no_other_of_its_account() {
+        let (github, _running) = looking(&["acme/api", "acme/web", "acme/zoo"]);
+        github.outage_in("acme/api", Some(GitHubError::Unreachable("its list does not end".into())));
+        tokio::time::sleep(20 * EVERY).await;
+        let looked = ["acme/api", "acme/web", "acme/zoo"].map(|one| looks(&github, one));
+        assert!(looked.iter().all(|looks| *looks >= 12), "{looked:?}");
+    }
 }

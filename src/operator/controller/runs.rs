@@ -15,10 +15,11 @@ use crate::ports::github::{RunState, Waiting};
 use crate::ports::{Clock, Entropy, GitHub, GitHubError, Store, StoreError};
 
 use super::events::Events;
+use super::rests::Rests;
 
 /// The interval at which due runs are searched.
 const TICK: Duration = Duration::from_secs(1);
-/// The pause after GitHub gave no answer or refused.
+/// The pause of an account of which GitHub gave no answer or refused one.
 const REST: Duration = Duration::from_secs(30);
 /// How many times a request is read again because another writer changed it.
 const ATTEMPTS: u32 = 5;
@@ -55,10 +56,63 @@ impl Run {
         Some(Self { owner, name, number: number(id)? })
     }
 
+    fn repository(&self) -> (String, String) {
+        (self.owner.clone(), self.name.clone())
+    }
+
     /// The offset of its first lookup in the interval, so that a hundred runs are not looked up at once.
     fn offset(&self, every: Duration) -> Duration {
         let spread = self.number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 44;
         every.mul_f64(spread as f64 / f64::from(1_u32 << 20))
+    }
+}
+
+/// When each run is looked up.
+#[derive(Default)]
+struct Schedule {
+    due: BTreeMap<Run, Duration>,
+    /// The accounts that are left alone after one of their runs could not be looked up.
+    rests: Rests,
+    /// The repositories, by owner and name, of which the last lookup failed.
+    failed: BTreeSet<(String, String)>,
+}
+
+impl Schedule {
+    /// Takes up these runs and forgets all others.
+    fn follow(&mut self, runs: &BTreeMap<Run, Vec<RequestKey>>, every: Duration, now: Duration) {
+        self.rests.forget(now);
+        self.due.retain(|run, _| runs.contains_key(run));
+        let repositories: BTreeSet<_> = runs.keys().map(Run::repository).collect();
+        self.failed.retain(|repository| repositories.contains(repository));
+        for run in runs.keys() {
+            self.due.entry(run.clone()).or_insert_with(|| now + run.offset(every));
+        }
+    }
+
+    /// The runs whose time has come, the longest due first. Those of a repository that failed come last: a failure ends
+    /// the turn of its account, and would hold up the account's other repositories.
+    fn ready(&self, now: Duration) -> Vec<Run> {
+        let ready = self.due.iter().filter(|(_, at)| **at <= now);
+        let mut ready: Vec<_> =
+            ready.map(|(run, at)| (self.failed.contains(&run.repository()), *at, run.clone())).collect();
+        ready.sort();
+        ready.into_iter().map(|(_, _, run)| run).collect()
+    }
+
+    /// Notes how a lookup ended: its interval, or as an error how long to leave its account alone.
+    fn looked(&mut self, run: Run, looked: Result<Duration, Duration>, now: Duration) {
+        let wait = match looked {
+            Ok(every) => {
+                self.failed.remove(&run.repository());
+                every
+            }
+            Err(pause) => {
+                self.failed.insert(run.repository());
+                self.rests.begin(&run.owner, now + pause);
+                pause
+            }
+        };
+        self.due.insert(run, now + wait);
     }
 }
 
@@ -96,10 +150,9 @@ enum Unnamed {
 impl Watcher {
     /// Looks runs up until stopped. Only the leader does, because GitHub limits calls.
     pub(super) async fn run(self, shutdown: CancellationToken) {
-        let mut due: BTreeMap<Run, Duration> = BTreeMap::new();
+        let mut schedule = Schedule::default();
         // Requests whose workflow is on record.
         let mut named = Live::new();
-        let mut rest = Duration::ZERO;
         loop {
             tokio::select! {
                 biased;
@@ -107,35 +160,23 @@ impl Watcher {
                 () = tokio::time::sleep(TICK) => {}
             }
             if self.lease.borrow().is_none() {
-                due.clear();
+                schedule.due.clear();
                 continue;
             }
             let runs = self.runs();
-            let now = self.clock.elapsed();
-            due.retain(|run, _| runs.contains_key(run));
             named.retain(|id| self.live.borrow().contains(id));
-            for run in runs.keys().filter(|run| !due.contains_key(run)).cloned().collect::<Vec<_>>() {
-                let first = now + run.offset(self.every);
-                due.insert(run, first);
-            }
-            if now < rest {
-                continue;
-            }
-            let ready: Vec<Run> =
-                due.iter().filter(|(_, at)| **at <= now).map(|(run, _)| run.clone()).collect();
-            for run in ready {
+            let now = self.clock.elapsed();
+            schedule.follow(&runs, self.every, now);
+            for run in schedule.ready(now) {
+                if schedule.rests.has(&run.owner, self.clock.elapsed()) {
+                    continue;
+                }
                 let looked = tokio::select! {
                     biased;
                     () = shutdown.cancelled() => return,
                     looked = self.look(&run, &runs[&run], &mut named) => looked,
                 };
-                match looked {
-                    Ok(()) => drop(due.insert(run, self.clock.elapsed() + self.every)),
-                    Err(pause) => {
-                        rest = self.clock.elapsed() + pause;
-                        break;
-                    }
-                }
+                schedule.looked(run, looked.map(|()| self.every), self.clock.elapsed());
             }
         }
     }
@@ -151,7 +192,8 @@ impl Watcher {
         runs
     }
 
-    /// Looks one run up, notes its workflow, and releases its requests if it is over; the error is how long to pause.
+    /// Looks one run up, notes its workflow, and releases its requests if it is over; the error is how long to leave
+    /// its account alone.
     async fn look(&self, run: &Run, requests: &[RequestKey], named: &mut Live) -> Result<(), Duration> {
         let state = match self.github.run(&run.owner, &run.name, run.number, Waiting::Nobody).await {
             Ok(state) => state,
@@ -287,6 +329,8 @@ impl Watcher {
 
 #[cfg(test)]
 mod tests {
+    use runyard_fakes::{FakeGitHub, MemoryStore, SeededEntropy, TokioClock};
+
     use super::*;
 
     #[test]
@@ -297,23 +341,28 @@ mod tests {
         assert!(!over(RunState::Active { attempt: 2 }, 2) && !over(RunState::Active { attempt: 1 }, 2));
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_request_that_is_ready_gets_the_workflow_of_its_run_once() {
-        use runyard_fakes::{FakeGitHub, MemoryStore, SeededEntropy, TokioClock};
+    const EVERY: Duration = Duration::from_secs(60);
+
+    /// A request of the first attempt of a run.
+    fn item(repository: &str, run: u64, phase: &str, version: u64) -> crate::model::Item {
+        let fields = serde_json::json!({
+            "pk": format!("request#{repository}#{run}"), "sk": "request#default#1", "kind": "request",
+            "version": version, "runId": run.to_string(), "attempt": 1, "repository": repository,
+            "name": "default", "resourceClass": "small", "count": 1, "desired": "provisioned", "generation": 1,
+            "phase": phase, "instances": ["i-1"],
+        });
+        let item: serde_dynamo::Item = serde_dynamo::to_item(fields).unwrap();
+        item.into_inner().into_iter().collect()
+    }
+
+    fn id(item: &crate::model::Item) -> RequestKey {
+        Request::id_of(&crate::model::RecordId::of(item).unwrap()).unwrap()
+    }
+
+    /// A watcher of these requests, with its GitHub and its table.
+    fn watcher(live: Live) -> (FakeGitHub, MemoryStore, Watcher) {
         let clock = Arc::new(TokioClock::starting(Timestamp::UNIX_EPOCH));
         let (github, store) = (FakeGitHub::new(clock.clone()), MemoryStore::new());
-        github.set_run("acme", "web", 42, RunState::Active { attempt: 1 });
-        let item = |phase: &str, version: u64| {
-            let fields = serde_json::json!({
-                "pk": "request#acme/web#42", "sk": "request#default#1", "kind": "request", "version": version,
-                "runId": "42", "attempt": 1, "repository": "acme/web", "name": "default", "resourceClass": "small",
-                "count": 1, "desired": "provisioned", "generation": 1, "phase": phase, "instances": ["i-1"],
-            });
-            let item: serde_dynamo::Item = serde_dynamo::to_item(fields).unwrap();
-            item.into_inner().into_iter().collect::<crate::model::Item>()
-        };
-        store.put(item("Fulfilling", 3));
-        let id = Request::id_of(&crate::model::RecordId::of(&item("Ready", 1)).unwrap()).unwrap();
         let metrics = crate::metrics::Metrics::new(clock.clone());
         let watcher = Watcher {
             github: Arc::new(github.clone()),
@@ -321,10 +370,19 @@ mod tests {
             clock,
             entropy: Arc::new(SeededEntropy::new(1)),
             events: Events::start(Arc::new(store.clone()), None, metrics).0,
-            every: Duration::from_secs(60),
+            every: EVERY,
             lease: watch::channel(Some(1)).1,
-            live: watch::channel(Live::new()).1,
+            live: watch::channel(live).1,
         };
+        (github, store, watcher)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_is_ready_gets_the_workflow_of_its_run_once() {
+        let (github, store, watcher) = watcher(Live::new());
+        github.set_run("acme", "web", 42, RunState::Active { attempt: 1 });
+        store.put(item("acme/web", 42, "Fulfilling", 3));
+        let id = id(&item("acme/web", 42, "Ready", 1));
         let (run, mut named) = (Run::of(&id).unwrap(), Live::new());
         let written = |store: &MemoryStore| match read::<Request>(&store.records()[0]) {
             Reading::Record(request) => (request.status.workflow, request.version),
@@ -332,12 +390,85 @@ mod tests {
         };
         watcher.look(&run, std::slice::from_ref(&id), &mut named).await.unwrap();
         assert_eq!(written(&store), (None, 3), "who still waits for machines is not disturbed");
-        store.put(item("Ready", 4));
+        store.put(item("acme/web", 42, "Ready", 4));
         for _ in 0..2 {
             watcher.look(&run, std::slice::from_ref(&id), &mut named).await.unwrap();
             assert_eq!(written(&store), (Some(".github/workflows/build.yml".into()), 5));
         }
         assert_eq!(github.calls()["run_workflow"], 1, "asked when it is ready, and not again");
+    }
+
+    /// A watcher that runs, of one ready request of each of these runs; all of them are active.
+    fn watching(runs: &[(&str, u64)]) -> (FakeGitHub, MemoryStore, tokio_util::sync::DropGuard) {
+        let items: Vec<_> = runs.iter().map(|(repository, run)| item(repository, *run, "Ready", 1)).collect();
+        let (github, store, watcher) = watcher(items.iter().map(id).collect());
+        items.into_iter().for_each(|item| store.put(item));
+        for (repository, run) in runs {
+            let (owner, name) = repository.split_once('/').unwrap();
+            github.set_run(owner, name, *run, RunState::Active { attempt: 1 });
+        }
+        let shutdown = CancellationToken::new();
+        tokio::spawn(watcher.run(shutdown.clone()));
+        (github, store, shutdown.drop_guard())
+    }
+
+    fn released(store: &MemoryStore, run: u64) -> bool {
+        let ended = |item| match read::<Request>(item) {
+            Reading::Record(one) => number(&one.id) == Some(run) && one.status.released_by.is_some(),
+            Reading::Newer { .. } | Reading::Unreadable(_) => false,
+        };
+        store.records().iter().any(ended)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_account_whose_runs_cannot_be_read_holds_up_no_other() {
+        let retry_after = Duration::from_secs(300);
+        for (error, pause) in [
+            (GitHubError::Denied("suspended".into()), REST),
+            (GitHubError::Unreachable("reset".into()), REST),
+            (GitHubError::Throttled { retry_after }, retry_after),
+            (GitHubError::Deferred { retry_after }, retry_after),
+        ] {
+            let (github, store, _running) = watching(&[("acme/web", 41), ("acme/api", 42), ("zeta/web", 43)]);
+            github.outage_in("acme", Some(error.clone()));
+            tokio::time::sleep(2 * EVERY).await;
+            github.set_run("zeta", "web", 43, RunState::Completed { attempt: 1 });
+            tokio::time::sleep(EVERY + 2 * TICK).await;
+            assert!(released(&store, 43), "{error}");
+            let looked = |of| github.calls_in(of).get("run").copied().unwrap_or(0);
+            let looks = || ["acme/web", "acme/api"].map(looked);
+            let before = looks();
+            tokio::time::sleep(20 * pause).await;
+            let more = [looks()[0] - before[0], looks()[1] - before[1]];
+            assert!(
+                more.iter().all(|more| (8..=11).contains(more)),
+                "in turn, one a pause: {more:?}, {error}"
+            );
+            github.outage_in("acme", None);
+            github.set_run("acme", "web", 41, RunState::Completed { attempt: 1 });
+            tokio::time::sleep(EVERY + pause + 2 * TICK).await;
+            assert!(released(&store, 41), "{error}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_repository_whose_runs_cannot_be_read_holds_up_no_other_of_its_account() {
+        let refused = (1..=50).map(|run| ("acme/refused", run));
+        let runs: Vec<_> = refused.chain([("acme/web", 99), ("acme/added", 98)]).collect();
+        let (github, store, _running) = watching(&runs);
+        github.outage_in("acme/refused", Some(GitHubError::Denied("Actions: read is lacking".into())));
+        tokio::time::sleep(20 * EVERY).await;
+        for (name, run) in [("web", 99), ("added", 98)] {
+            github.set_run("acme", name, run, RunState::Completed { attempt: 1 });
+        }
+        tokio::time::sleep(EVERY + REST + 2 * TICK).await;
+        assert!(released(&store, 99) && released(&store, 98));
+        github.outage_in("acme/refused", None);
+        runs.iter().for_each(|(_, run)| {
+            github.set_run("acme", "refused", *run, RunState::Completed { attempt: 1 });
+        });
+        tokio::time::sleep(EVERY + REST + 2 * TICK).await;
+        assert!((1..=50).all(|run| released(&store, run)));
     }
 
     #[test]
