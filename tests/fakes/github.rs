@@ -41,6 +41,8 @@ struct Site {
     ends_of_life: BTreeMap<String, EndOfLife>,
     applications: Vec<RunnerApplication>,
     groups: BTreeMap<(String, String), u64>,
+    /// How often a list of runners was read that changes under each reader; none where lists stay the same.
+    changing: Option<usize>,
     calls: BTreeMap<&'static str, u64>,
     /// Where runs come from, and what their branches are.
     sources: BTreeMap<(String, String, u64), RunSource>,
@@ -179,6 +181,11 @@ impl FakeGitHub {
         for runner in runners.iter_mut().filter(|runner| runner.name == name) {
             (runner.online, runner.busy) = (online, busy);
         }
+    }
+
+    /// From now on every list of runners changes between its pages, and who reads it misses one of them now and then.
+    pub fn lists_change(&self) {
+        locked(&self.0.site).changing = Some(0);
     }
 
     /// Says where a run stands; a run nobody spoke of is not found.
@@ -347,7 +354,27 @@ impl GitHub for FakeGitHub {
     }
 
     async fn runners(&self, scope: &Scope) -> Result<Vec<Runner>, GitHubError> {
-        self.call("runners", |site| Ok(site.runners.get(scope).cloned().unwrap_or_default()))
+        self.call("runners", |site| match site.changing {
+            Some(_) => Err(GitHubError::Unreachable("the list of runners kept changing".into())),
+            None => Ok(site.runners.get(scope).cloned().unwrap_or_default()),
+        })
+    }
+
+    async fn runners_seen(&self, scope: &Scope) -> Result<Vec<Runner>, GitHubError> {
+        self.call("runners", |site| {
+            let mut runners = site.runners.get(scope).cloned().unwrap_or_default();
+            if let Some(turn) = &mut site.changing {
+                *turn += 1;
+                let missed = *turn % (runners.len() + 1);
+                runners = runners
+                    .into_iter()
+                    .enumerate()
+                    .filter(|(at, _)| *at != missed)
+                    .map(|(_, one)| one)
+                    .collect();
+            }
+            Ok(runners)
+        })
     }
 
     async fn remove_runner(&self, scope: &Scope, id: u64) -> Result<(), GitHubError> {

@@ -239,6 +239,25 @@ async fn runners_whose_claim_is_over_are_swept_and_others_are_not() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn runners_are_swept_although_their_list_changes_whenever_it_is_read() {
+    let every = Some(Duration::from_secs(120));
+    let world = World::with_github().watching(GitHubWatch { sweep: every, ..watch() });
+    warm(&world).await;
+    let (key, name) = serving(&world, "1").await;
+    world.release(&key).await;
+    world.until_phase(&key, "Released", 60).await;
+    let gone = "runyard-i-0123456789abcdef0.3";
+    for stale in [name.as_str(), gone, "build-box"] {
+        world.github.register(&web(), stale, Vec::new());
+        world.github.set_runner(&web(), stale, false, false);
+    }
+    world.github.lists_change();
+    world.sleep(1200).await;
+    let left: Vec<_> = world.github.all_runners().into_iter().map(|runner| runner.name).collect();
+    assert_eq!(left, ["build-box"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn runners_are_swept_without_a_list_of_the_table() {
     let lists = async |sweep: Option<Duration>| {
         let world = World::with_github().watching(GitHubWatch { sweep, ..watch() });

@@ -322,6 +322,9 @@ pub trait GitHub: Send + Sync {
     async fn runner_by_id(&self, scope: &Scope, id: u64) -> Result<Option<Runner>, GitHubError>;
     /// Every runner of the scope, all pages; a list that could not be read to its end is an error.
     async fn runners(&self, scope: &Scope) -> Result<Vec<Runner>, GitHubError>;
+    /// The runners that the scope's list shows, although it may change while its pages are read: each of them was on it,
+    /// and one that is missing may be registered all the same.
+    async fn runners_seen(&self, scope: &Scope) -> Result<Vec<Runner>, GitHubError>;
     /// Removes a runner; one that is not there any more is success.
     async fn remove_runner(&self, scope: &Scope, id: u64) -> Result<(), GitHubError>;
     /// Gives a runner these labels in place of those that it was given before.

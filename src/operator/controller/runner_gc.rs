@@ -1,6 +1,8 @@
 //! Garbage collection of stale runners: GitHub still lists them although their claim is over. It runs on an interval
 //! and no claim or termination waits for it. It lists GitHub first and reads the records afterwards, so that it never
-//! takes a runner that registers meanwhile for a stale one.
+//! takes a runner that registers meanwhile for a stale one. It acts on the runners that the list shows and concludes
+//! nothing from one that is missing, so a list that changes while its pages are read is good enough: in a large
+//! organisation it always does.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,7 +21,7 @@ use crate::yard::Yard;
 
 use super::credential_issuer::CredentialIssuer;
 
-/// The pause after a pass that GitHub or a changing list interrupted, and before runners with a job are checked again.
+/// The pause after a pass that GitHub or the table interrupted, and before runners with a job are checked again.
 const AGAIN: Duration = Duration::from_secs(300);
 /// The first pass after a start.
 const FIRST: Duration = Duration::from_secs(60);
@@ -179,7 +181,7 @@ impl RunnerGc {
         unknown: &mut BTreeSet<(Scope, u64)>,
         collect: &mut Pass,
     ) -> Result<(), Unfinished> {
-        for runner in self.issuer.github.runners(scope).await? {
+        for runner in self.issuer.github.runners_seen(scope).await? {
             let Some((machine, whose)) = Whose::of(&runner.name) else { continue };
             let left = match known.machines.get(&machine) {
                 Some(key) => match self.store.get(key).await? {
@@ -205,7 +207,7 @@ impl RunnerGc {
     }
 
     /// Whether a runner with a name like ours, but with no instance record, is stale: it was offline in two passes in a
-    /// row. It may belong to another yard, to a machine that is being recorded, or to one whose record was deleted.
+    /// row, in both of which the list showed it. It may belong to another yard, to a machine that is being recorded, or to one whose record was deleted.
     fn is_stale_unknown(&self, scope: &Scope, runner: &Runner, unknown: &mut BTreeSet<(Scope, u64)>) -> bool {
         if runner.online || runner.busy {
             return false;

@@ -8,7 +8,7 @@ use tokio::net::TcpSocket;
 
 use super::scripted_fake::*;
 use super::*;
-use crate::ports::github::{GitHub, GitHubError, RunState, RunnerSpec, Scope, Waiting};
+use crate::ports::github::{GitHub, GitHubError, RunState, Runner, RunnerSpec, Scope, Waiting};
 
 fn scope() -> Scope {
     Scope::Repository { owner: "octo".to_owned(), name: "app".to_owned() }
@@ -137,6 +137,24 @@ async fn a_list_that_changes_while_it_is_read_is_read_again() {
     let server = Scripted::serve(always).await;
     let error = server.github().runners(&scope()).await.unwrap_err();
     assert!(matches!(&error, GitHubError::Unreachable(text) if text.contains("changing")), "{error}");
+}
+
+#[tokio::test]
+async fn what_a_list_shows_is_had_though_it_changes_at_each_page() {
+    let next = r#"link: <http://elsewhere.example/?page=2>; rel="next""#;
+    let last = r#"link: <http://elsewhere.example/?page=1>; rel="prev""#;
+    let page = |total, ids| say(200, &[JSON, next], &runners(total, ids).to_string());
+    let end = |total, ids| say(200, &[JSON, last], &runners(total, ids).to_string());
+    let seen = async |replies| Scripted::serve(replies).await.github().runners_seen(&scope()).await;
+    let ids = |seen: Result<Vec<Runner>, GitHubError>| seen.unwrap().iter().map(|r| r.id).collect::<Vec<_>>();
+    let grows = vec![page(3, 0..2), page(4, 1..3), end(6, 3..5)];
+    assert_eq!(ids(seen(grows).await), [0, 1, 2, 3, 4]);
+    let shrinks = vec![page(4, 0..2), page(3, 3..4), end(2, 4..4)];
+    assert_eq!(ids(seen(shrinks).await), [0, 1, 3], "one that moved to a page that was read is missed");
+    let without_links = vec![json(200, runners(4, 0..2)), json(200, runners(3, 2..2))];
+    assert_eq!(ids(seen(without_links).await), [0, 1]);
+    let broken = seen(vec![page(4, 0..2), say(502, &[], "")]).await;
+    assert!(matches!(broken, Err(GitHubError::Unreachable(_))), "{broken:?}");
 }
 
 #[tokio::test]

@@ -1,5 +1,5 @@
 //! What does a list hold that comes in pages and may change between them? Either all of it is read, or it is an error:
-//! a part of a list would make runners that exist look gone.
+//! a part of a list would make runners that exist look gone. Who asks for what a list shows takes each page as it is.
 
 use std::collections::BTreeMap;
 
@@ -21,6 +21,8 @@ pub(super) struct Listing {
     runners: BTreeMap<u64, Runner>,
     total: Option<u64>,
     pages: u64,
+    /// Whether what its pages show is enough, although it changed between them.
+    as_seen: bool,
 }
 
 /// What to do after a page.
@@ -34,11 +36,16 @@ pub(super) enum Next {
 }
 
 impl Listing {
+    /// A list of which what its pages show is enough: it is never [`Next::Changed`].
+    pub(super) fn as_seen() -> Self {
+        Self { as_seen: true, ..Self::default() }
+    }
+
     /// Takes in one page.
     pub(super) fn take(mut self, answer: &Answer) -> Result<(Self, Next), GitHubError> {
         let page: RunnersPage = json(answer)?;
         self.pages += 1;
-        if *self.total.get_or_insert(page.total_count) != page.total_count {
+        if *self.total.get_or_insert(page.total_count) != page.total_count && !self.as_seen {
             return Ok((self, Next::Changed));
         }
         let empty = page.runners.is_empty();
@@ -53,8 +60,8 @@ impl Listing {
         }
         let next = match (more, short) {
             (true, _) => Next::Page(self.pages + 1),
-            (false, true) => Next::Changed,
-            (false, false) => Next::Complete(std::mem::take(&mut self.runners).into_values().collect()),
+            (false, true) if !self.as_seen => Next::Changed,
+            (false, _) => Next::Complete(std::mem::take(&mut self.runners).into_values().collect()),
         };
         Ok((self, next))
     }

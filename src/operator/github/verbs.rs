@@ -198,16 +198,21 @@ impl RestGitHub {
 
     async fn list(&self, scope: &Scope, name: Option<&str>) -> Result<Vec<Runner>, GitHubError> {
         for _ in 0..LIST_ATTEMPTS {
-            if let Some(all) = self.list_once(scope, name).await? {
+            if let Some(all) = self.list_once(scope, name, Listing::default()).await? {
                 return Ok(all);
             }
         }
         Err(unusable("the list of runners", "it kept changing while it was read"))
     }
 
-    /// The whole list, or `None` if it changed between two pages.
-    async fn list_once(&self, scope: &Scope, name: Option<&str>) -> Result<Option<Vec<Runner>>, GitHubError> {
-        let (mut listing, mut page) = (Listing::default(), 1);
+    /// The list from its first page on, or `None` if it changed between two pages and that matters.
+    async fn list_once(
+        &self,
+        scope: &Scope,
+        name: Option<&str>,
+        mut listing: Listing,
+    ) -> Result<Option<Vec<Runner>>, GitHubError> {
+        let mut page = 1;
         loop {
             let mut url = self.address(scope, &["actions", "runners"])?;
             url.query_pairs_mut()
@@ -308,6 +313,10 @@ impl GitHub for RestGitHub {
 
     async fn runners(&self, scope: &Scope) -> Result<Vec<Runner>, GitHubError> {
         self.list(scope, None).await
+    }
+
+    async fn runners_seen(&self, scope: &Scope) -> Result<Vec<Runner>, GitHubError> {
+        Ok(self.list_once(scope, None, Listing::as_seen()).await?.unwrap_or_default())
     }
 
     async fn end_of_life(&self, scope: &Scope, version: &str) -> Result<EndOfLife, GitHubError> {

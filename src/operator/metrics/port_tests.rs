@@ -228,6 +228,9 @@ impl GitHub for Refusing {
     async fn runners(&self, _: &Scope) -> Result<Vec<Runner>, GitHubError> {
         Err(GitHubError::Denied(String::new()))
     }
+    async fn runners_seen(&self, _: &Scope) -> Result<Vec<Runner>, GitHubError> {
+        Ok(Vec::new())
+    }
     async fn remove_runner(&self, _: &Scope, _: u64) -> Result<(), GitHubError> {
         Err(GitHubError::Busy(String::new()))
     }
@@ -273,6 +276,7 @@ async fn call_all(metered: &Metered<Refusing>) {
     assert_eq!(metered.end_of_life(&scope, "2.330.0").await.unwrap(), EndOfLife::default());
     assert!(metered.runner_applications(&scope).await.is_err());
     assert!(metered.runners(&scope).await.is_err());
+    assert_eq!(metered.runners_seen(&scope).await.unwrap(), []);
     assert!(metered.remove_runner(&scope, 1).await.is_err());
     assert!(metered.set_labels(&scope, 1, &[]).await.is_err());
     assert!(metered.run("acme", "web", 1, Waiting::Nobody).await.is_err());

@@ -424,6 +424,10 @@ impl<T: GitHub + ?Sized> GitHub for Metered<T> {
         self.counted("runners", self.inner.runners(scope)).await
     }
 
+    async fn runners_seen(&self, scope: &Scope) -> Result<Vec<Runner>, GitHubError> {
+        self.counted("runners", self.inner.runners_seen(scope)).await
+    }
+
     async fn set_labels(&self, scope: &Scope, id: u64, labels: &[String]) -> Result<(), GitHubError> {
         self.counted("set_labels", self.inner.set_labels(scope, id, labels)).await
     }

@@ -312,6 +312,10 @@ impl GitHub for TappedGitHub {
         self.life.read_outside("github runners".into(), &self.all, self.inner.runners(scope)).await
     }
 
+    async fn runners_seen(&self, scope: &Scope) -> Result<Vec<Runner>, GitHubError> {
+        self.life.read_outside("github runners".into(), &self.all, self.inner.runners_seen(scope)).await
+    }
+
     async fn remove_runner(&self, scope: &Scope, id: u64) -> Result<(), GitHubError> {
         self.life.effect("github remove".into(), silent(), self.inner.remove_runner(scope, id)).await
     }

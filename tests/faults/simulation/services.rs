@@ -266,6 +266,10 @@ impl GitHub for Services {
         self.github("runners", "", self.0.world.github.runners(scope)).await
     }
 
+    async fn runners_seen(&self, scope: &Scope) -> Result<Vec<Runner>, GitHubError> {
+        self.github("runners", "", self.0.world.github.runners_seen(scope)).await
+    }
+
     async fn remove_runner(&self, scope: &Scope, id: u64) -> Result<(), GitHubError> {
         let removed =
             self.github("remove", &id.to_string(), self.0.world.github.remove_runner(scope, id)).await;
