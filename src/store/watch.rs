@@ -11,6 +11,10 @@ use crate::ports::{StoreError, Watch};
 /// How long a watch waits for a change before it returns an empty answer.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// How often a table that is scanned is looked at for a stream. It gets one once in its life, or its stream was refused
+/// for a moment: a few minutes of scans matter little, and a look costs three calls or so.
+const STREAM_EVERY: Duration = Duration::from_secs(300);
+
 /// How to watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watching {
@@ -21,11 +25,18 @@ pub struct Watching {
     pub every: Duration,
     /// How long between two scans of the table where the stream is not read.
     pub scan_every: Duration,
+    /// How long between two looks whether a table that is scanned has a stream by now.
+    pub stream_every: Duration,
 }
 
 impl Default for Watching {
     fn default() -> Self {
-        Self { stream: true, every: Duration::from_millis(200), scan_every: Duration::from_secs(1) }
+        Self {
+            stream: true,
+            every: Duration::from_millis(200),
+            scan_every: Duration::from_secs(1),
+            stream_every: STREAM_EVERY,
+        }
     }
 }
 

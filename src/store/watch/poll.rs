@@ -1,11 +1,14 @@
-//! A watch without a stream: it scans and reports the difference to the last scan.
+//! A watch without a stream: it scans and reports the difference to the last scan. It ends, as a lost stream does, once
+//! the table has a stream that can be read: whoever watches then opens another watch and lists the table anew.
 
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use tokio::time::{Instant, sleep_until};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::PATIENCE;
+use super::stream::{StreamWatch, answered};
 use crate::DynamoStore;
 use crate::model::{Item, Key, RecordId};
 use crate::ports::{Change, Store, StoreError, Watch};
@@ -18,6 +21,8 @@ pub(super) struct PollWatch {
     /// The scan in progress, kept here so that a cancelled wait loses nothing.
     scan: Scan,
     due: Instant,
+    /// The search for a stream, which ends once there is one; empty where none may be read. It ends with the watch.
+    search: JoinSet<()>,
 }
 
 #[derive(Default)]
@@ -30,8 +35,12 @@ impl PollWatch {
     /// Reads the table once, so that everything after is a change.
     pub(super) async fn open(store: DynamoStore) -> Result<Self, StoreError> {
         let due = Instant::now();
-        let mut watch = Self { store, known: BTreeMap::new(), scan: Scan::default(), due };
+        let search = JoinSet::new();
+        let mut watch = Self { store, known: BTreeMap::new(), scan: Scan::default(), due, search };
         watch.look().await?;
+        if watch.store.watching.stream {
+            watch.search.spawn(streamed(watch.store.clone()));
+        }
         Ok(watch)
     }
 
@@ -53,6 +62,24 @@ impl PollWatch {
     }
 }
 
+/// Ends once the table has a stream that can be read.
+async fn streamed(store: DynamoStore) {
+    loop {
+        sleep(store.watching.stream_every).await;
+        let found = match StreamWatch::open(&store).await {
+            // It may be described to whom it may not be read.
+            Ok(Some(mut stream)) => stream.next().await.map(|_| true),
+            Ok(None) => Ok(false),
+            Err(error) => Err(error),
+        };
+        match found {
+            Ok(true) => return,
+            Ok(false) => {}
+            Err(error) => tracing::debug!(table = %store.table, %error, "the stream still cannot be read"),
+        }
+    }
+}
+
 fn difference(before: &BTreeMap<Key, Item>, after: &BTreeMap<Key, Item>) -> Vec<Change> {
     let changed = after.iter().filter(|(key, item)| before.get(key) != Some(item));
     let changed = changed.map(|(key, item)| Change { key: key.clone().into(), item: Some(item.clone()) });
@@ -65,11 +92,19 @@ impl Watch for PollWatch {
     async fn next(&mut self) -> Result<Vec<Change>, StoreError> {
         let until = Instant::now() + PATIENCE;
         loop {
+            tokio::select! {
+                biased;
+                Some(found) = self.search.join_next() => {
+                    answered(found);
+                    let table = &self.store.table;
+                    tracing::info!(%table, "the table's stream can be read now: following it instead of scanning");
+                    return Err(StoreError::Invalid("the table's stream can be read now".to_owned()));
+                }
+                () = sleep_until(self.due.min(until)) => {}
+            }
             if self.due > until {
-                sleep_until(until).await;
                 return Ok(Vec::new());
             }
-            sleep_until(self.due).await;
             let looked = self.look().await;
             if looked.is_err() {
                 self.due = Instant::now() + self.store.watching.scan_every;

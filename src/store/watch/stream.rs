@@ -320,7 +320,7 @@ impl StreamWatch {
 }
 
 /// The result of a task; a panic is propagated.
-fn answered<T>(ended: Result<T, tokio::task::JoinError>) -> T {
+pub(super) fn answered<T>(ended: Result<T, tokio::task::JoinError>) -> T {
     match ended {
         Ok(answer) => answer,
         Err(error) => std::panic::resume_unwind(error.into_panic()),

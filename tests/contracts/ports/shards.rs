@@ -1,6 +1,6 @@
 //! A stream as AWS has it and no engine shows it: shards that end and split, iterators that expire, records trimmed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -25,6 +25,13 @@ struct Stream {
     /// What reading says instead, once.
     fault: Option<(u16, String)>,
     disabled: bool,
+    /// Whether the table has no stream.
+    missing: bool,
+    /// The calls that are refused.
+    refused: BTreeSet<&'static str>,
+    /// What a scan of the table finds, and how many there were.
+    scanned: Vec<&'static str>,
+    scans: usize,
     /// The shards that were read, each time.
     reads: Vec<String>,
     /// Told when a shard is read.
@@ -43,11 +50,20 @@ struct Shard {
 impl Stream {
     fn answer(&mut self, call: &str, body: &Value) -> (u16, String) {
         match call {
+            refused if self.refused.contains(refused) => (400, error("AccessDeniedException")),
             "DescribeTable" => {
+                if self.missing {
+                    return (200, json!({ "Table": { "TableName": "runyard" } }).to_string());
+                }
                 let stream = json!({ "StreamEnabled": true, "StreamViewType": "NEW_AND_OLD_IMAGES" });
                 let table =
                     json!({ "TableName": "runyard", "StreamSpecification": stream, "LatestStreamArn": ARN });
                 (200, json!({ "Table": table }).to_string())
+            }
+            "Scan" => {
+                self.scans += 1;
+                let items: Vec<_> = self.scanned.iter().map(|pk| keys(pk)).collect();
+                (200, json!({ "Items": items }).to_string())
             }
             "DescribeStream" => self.describe(body["ExclusiveStartShardId"].as_str()),
             "GetShardIterator" => self.iterator(body),
@@ -111,8 +127,12 @@ impl Stream {
     }
 }
 
+fn keys(pk: &str) -> Value {
+    json!({ "pk": { "S": pk }, "sk": { "S": "test" } })
+}
+
 fn record(at: usize, pk: &str) -> Value {
-    let keys = json!({ "pk": { "S": pk }, "sk": { "S": "test" } });
+    let keys = keys(pk);
     let told = json!({ "Keys": keys, "NewImage": keys, "SequenceNumber": format!("{at:021}") });
     json!({ "eventName": "MODIFY", "dynamodb": told })
 }
@@ -129,15 +149,21 @@ async fn watched_on(shards: &[&'static str]) -> (Shared, Box<dyn Watch>) {
     let mut stream = Stream::default();
     let shard = |id: &&'static str| (*id, Shard { records: vec!["old"], ..Shard::default() });
     stream.shards.extend(shards.iter().map(shard));
+    let (scan_every, stream_every) = (Duration::from_secs(3600), Duration::from_secs(3600));
+    let every = Duration::from_millis(5);
+    let (stream, store) = store(stream, Watching { stream: true, every, scan_every, stream_every }).await;
+    let watch = store.watch().await.unwrap();
+    (stream, watch)
+}
+
+/// A store of the table of this stream.
+async fn store(stream: Stream, watching: Watching) -> (Shared, DynamoStore) {
     let stream = Arc::new(Mutex::new(stream));
     let answers = stream.clone();
     let judge = move |call: &str, _: usize, body: &Value| answers.lock().unwrap().plan(call, body);
     let (endpoint, _) = peer("", judge).await;
     let store = DynamoStore::connect(TableName::parse("runyard").unwrap(), &sdk_config(&endpoint).await);
-    let every = Duration::from_millis(5);
-    let store = store.watching(Watching { stream: true, every, scan_every: Duration::from_secs(3600) });
-    let watch = store.watch().await.unwrap();
-    (stream, watch)
+    (stream, store.watching(watching))
 }
 
 fn add(stream: &Shared, shard: &'static str, records: &[&'static str]) {
@@ -298,4 +324,59 @@ async fn a_stream_that_fails_for_a_while_is_taken_up_where_it_was() {
     stream.lock().unwrap().fault = Some((400, error("AccessDeniedException")));
     assert_eq!(broken(&mut *watch).await.label(), "denied");
     assert_eq!(told(&mut *watch, 1).await, ["a-1"]);
+}
+
+/// A table that is scanned: its stream and its watch, and the store that opened it.
+async fn scanned(stream: Stream) -> (Shared, Box<dyn Watch>, DynamoStore) {
+    let often = Duration::from_millis(5);
+    let shards = BTreeMap::from([("a", Shard { records: vec!["old"], ..Shard::default() })]);
+    let watching = Watching { stream: true, every: often, scan_every: often, stream_every: often };
+    let (stream, store) = store(Stream { shards, ..stream }, watching).await;
+    let mut watch = store.watch().await.unwrap();
+    stream.lock().unwrap().scanned.push("one");
+    assert_eq!(told(&mut *watch, 1).await, ["one"], "it is scanned");
+    (stream, watch, store)
+}
+
+/// The watch ends, and the next one follows the stream and scans nothing.
+async fn goes_over(stream: Shared, mut watch: Box<dyn Watch>, store: DynamoStore) {
+    let over = broken(&mut *watch).await;
+    assert!(
+        over.label() == "invalid" && over.to_string().contains("stream"),
+        "whoever watches lists anew: {over}"
+    );
+    let mut watch = store.watch().await.unwrap();
+    let scans = stream.lock().unwrap().scans;
+    for record in ["a-1", "a-2"] {
+        add(&stream, "a", &[record]);
+        assert_eq!(told(&mut *watch, 1).await, [record], "it is followed");
+    }
+    assert_eq!(stream.lock().unwrap().scans, scans);
+}
+
+#[tokio::test]
+async fn a_table_that_is_scanned_is_followed_once_it_has_a_stream() {
+    let (stream, watch, store) = scanned(Stream { missing: true, ..Stream::default() }).await;
+    stream.lock().unwrap().missing = false;
+    goes_over(stream, watch, store).await;
+}
+
+#[tokio::test]
+async fn a_stream_that_was_refused_is_followed_once_it_can_be_described_and_read() {
+    let refused = BTreeSet::from(["DescribeStream", "GetRecords"]);
+    let (stream, mut watch, store) = scanned(Stream { refused, ..Stream::default() }).await;
+    stream.lock().unwrap().refused.remove("DescribeStream");
+    for record in ["two", "three"] {
+        stream.lock().unwrap().reads.clear();
+        let tried = async || {
+            while stream.lock().unwrap().reads.is_empty() {
+                tokio::task::yield_now().await
+            }
+        };
+        timeout(Duration::from_secs(600), tried()).await.unwrap();
+        stream.lock().unwrap().scanned.push(record);
+        assert_eq!(told(&mut *watch, 1).await, [record], "it is scanned while it cannot be read");
+    }
+    stream.lock().unwrap().refused.clear();
+    goes_over(stream, watch, store).await;
 }

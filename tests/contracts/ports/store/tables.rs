@@ -52,7 +52,8 @@ async fn on(endpoint: &str) -> Table {
     store.create_table().await.expect("the engine makes a table");
     let every = Duration::from_millis(10);
     // Where the stream is to be read, a scan would come too late for any test.
-    let watching = Watching { stream: true, every, scan_every: Duration::from_secs(3600) };
+    let scan_every = Duration::from_secs(3600);
+    let watching = Watching { stream: true, every, scan_every, stream_every: every };
     let store = store.watching(watching);
     Table {
         paged: Arc::new(store.clone().paged(2)),
