@@ -53,7 +53,8 @@ class Requests(Scenario):
     def test_a_number_that_sizing_set_counts_before_the_spec(self):
         self.pool(desired=0, max=3, sizing={"waitP95": "20s"})
         key = pool_key("small")
-        until = datetime.now(timezone.utc).replace(minute=0, second=0, microsecond=0)
+        # An hour that is not over: one that is would be learned, and the number would be the operator's.
+        until = (datetime.now(timezone.utc) + timedelta(hours=1)).replace(minute=0, second=0, microsecond=0)
         stamp = lambda at: at.strftime("%Y-%m-%dT%H:%M:%SZ")  # noqa: E731
         demand = {"since": stamp(until - timedelta(days=30)), "until": stamp(until), "bins": "0=1:100"}
         sized = {"desired": 1, "at": stamp(datetime.now(timezone.utc)), "reason": "as the test says"}
