@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import threading
 import time
 import urllib.error
@@ -27,6 +28,9 @@ from moto.core.responses import ActionResult
 from moto.core.utils import utcnow
 from moto.ec2.responses.general import General
 from moto.server import ThreadedMotoServer
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import verbs  # noqa: E402
 
 TESTS = Path(__file__).resolve().parents[2]
 LAB = Path("/srv/lab")
@@ -268,8 +272,8 @@ class Yard:
     def operate(self) -> subprocess.Popen:
         return self.world.start(f"operator-{self.table}", RUNYARD, "operator", env=self.environment, cwd=YARD)
 
-    def say(self, *words: str, limit: float = DEADLINE) -> str:
-        done = subprocess.run([RUNYARD, *words], env=self.environment, cwd=YARD, capture_output=True, text=True, timeout=limit)
+    def say(self, *words: str) -> str:
+        done = verbs.run([RUNYARD, *words], env=self.environment, cwd=YARD)
         if done.returncode != 0:
             raise Failed(f"runyard {' '.join(words)} ended with {done.returncode}: {done.stderr.strip()[-400:]}")
         return done.stdout

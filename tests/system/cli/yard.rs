@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use runyard_support::engine::Engine;
 
+use crate::e2e::program;
 use crate::e2e::waiting::PATIENCE;
 
 /// The repository of all tests.
@@ -186,7 +187,7 @@ pub(crate) fn command(arguments: &[&str]) -> Command {
 
 /// Runs a command to its end, which must come with this code.
 pub(crate) fn ends(mut command: Command, code: i32) -> Ended {
-    let ended = Ended::of(command.output().expect("the program starts"));
+    let ended = Ended::of(program::output(&mut command));
     assert_eq!(ended.code, Some(code), "{command:?}\n{}\n{}", ended.stdout, ended.stderr);
     ended
 }

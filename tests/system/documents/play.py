@@ -24,6 +24,9 @@ from pathlib import Path
 import commands
 
 ROOT = commands.ROOT
+sys.path.insert(0, str(ROOT / "tests/system"))
+import verbs  # noqa: E402
+
 PROGRAM = Path(os.environ["RUNYARD_BIN"])
 LIMIT = 600
 """Seconds that anything may take; nothing here is judged by how long it takes."""
@@ -102,9 +105,9 @@ class Page:
         """Runs a command line in the page's shell, which keeps its variables; its exit code and what it said."""
         keep = shlex.quote(str(self.variables))
         script = f"[ ! -e {keep} ] || . {keep}\n{text}\ncode=$?\nexport -p >{keep}\nexit $code\n"
-        ended = subprocess.run(
+        ended = verbs.run(
             ["/bin/bash", "--noprofile", "--norc", "-c", script], cwd=self.directory, env=self.environment, input=stdin,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=LIMIT, start_new_session=True,
+            stderr=subprocess.STDOUT, start_new_session=True,
         )
         return ended.returncode, ended.stdout
 

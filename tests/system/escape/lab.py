@@ -25,6 +25,9 @@ import machine
 import traces
 
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+import verbs  # noqa: E402
+
 TESTS = Path("/srv/lab/tests")
 JOB = "/usr/bin/python3 -I -c \"import sys; sys.path.insert(0, '/srv/lab/tests'); import job; job.main(*sys.argv[1:])\""
 LAB = Path("/srv/lab")
@@ -395,9 +398,8 @@ class Lab:
         (YARD / "pool.json").write_text(json.dumps([SPEC[0] | jobs]))
         self.say("apply", "-f", str(YARD / "pool.json"))
 
-    def say(self, *words: str, limit: float = DEADLINE) -> str:
-        done = subprocess.run(["/usr/local/bin/runyard", *words], env=self.environment, cwd=YARD, capture_output=True, text=True,
-                              timeout=limit)
+    def say(self, *words: str) -> str:
+        done = verbs.run(["/usr/local/bin/runyard", *words], env=self.environment, cwd=YARD)
         if done.returncode != 0:
             raise Broken(f"runyard {' '.join(words)} ended with {done.returncode}: {done.stderr.strip()[-400:]}")
         return done.stdout

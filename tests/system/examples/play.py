@@ -20,6 +20,9 @@ import urllib.request
 import yaml
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "tests/system"))
+import verbs  # noqa: E402
+
 PROGRAM = os.environ["RUNYARD_BIN"]
 REPOSITORY = "demo/app"
 OURS = "OWNER/runyard/"
@@ -133,11 +136,8 @@ class Yard:
         return requests and not machines and all(one["phase"] == "Released" for one in requests)
 
     def verb(self, *arguments, given=""):
-        ended = subprocess.run(
-            [PROGRAM, *arguments, "-o", "json"], env=os.environ | self.environment, capture_output=True, text=True, timeout=LIMIT, input=given
-        )
-        assert ended.returncode == 0, ended
-        return json.loads(ended.stdout).get("items")
+        told = verbs.said([PROGRAM, *arguments, "-o", "json"], env=os.environ | self.environment, input=given)
+        return json.loads(told).get("items")
 
 
 class Play:
@@ -218,9 +218,7 @@ class Play:
             "GITHUB_STEP_SUMMARY": str(self.yard.scratch / "summary"),
         }
         command = ["/bin/bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", text]
-        ended = subprocess.run(
-            command, env=given | self.yard.environment | environment, capture_output=True, text=True, timeout=LIMIT
-        )
+        ended = verbs.run(command, env=given | self.yard.environment | environment)
         assert ended.returncode == 0, f"{self.path.name}: {text}\n{ended.stdout}{ended.stderr}"
         return dict(line.split("=", 1) for line in output.read_text().splitlines() if "=" in line)
 

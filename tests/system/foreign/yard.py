@@ -4,6 +4,7 @@ import atexit
 import json
 import os
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -19,6 +20,9 @@ from github import GitHub
 from history import LIVE, History, broken, state_of
 from machines import Machines
 from records import Table, request_key
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import verbs  # noqa: E402
 
 RUNYARD = os.environ.get("RUNYARD_BIN", "runyard")
 SERVE = Path(__file__).resolve().parents[2] / "engines" / "serve"
@@ -223,20 +227,8 @@ class Scenario(unittest.TestCase):
     # Acting.
 
     def runyard(self, *arguments: str, exits: int = 0, **environment: str) -> subprocess.CompletedProcess:
-        """One command, which must end with this code; run again where an answer came too late, as a person does."""
-        deadline = time.monotonic() + WITHIN
-        while True:
-            done = subprocess.run(
-                [RUNYARD, *arguments],
-                env=self.environment | environment,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=WITHIN,
-            )
-            late = done.returncode == 1 and "request has timed out" in done.stderr
-            if not late or time.monotonic() > deadline:
-                break
+        """One command, which must end with this code."""
+        done = verbs.run([RUNYARD, *arguments], env=self.environment | environment)
         self.assertEqual(done.returncode, exits, f"{arguments}\n{done.stdout}\n{done.stderr}")
         return done
 
