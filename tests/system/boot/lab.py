@@ -207,7 +207,7 @@ class World:
         files = functools.partial(http.server.SimpleHTTPRequestHandler, directory=program)
         threading.Thread(target=http.server.ThreadingHTTPServer((WORLD, 8081), files).serve_forever, daemon=True).start()
         own = hashlib.sha256((program / "runyard-agent").read_bytes()).hexdigest()
-        with urllib.request.urlopen(f"{GITHUB}/_runner/package.tar.gz", timeout=10) as answer:
+        with urllib.request.urlopen(f"{GITHUB}/_runner/package.tar.gz", timeout=DEADLINE) as answer:
             digest = hashlib.sha256(answer.read()).hexdigest()
         settings = SETTINGS | {"GITHUB__API_URL": GITHUB, "GITHUB__TOKEN_FILE": str(YARD / "data/github/github-token"),
                                "AGENT__RUNNER_URL": f"{GITHUB}/_runner/package.tar.gz", "AGENT__RUNNER_SHA256": digest,
@@ -240,7 +240,7 @@ class World:
         token = (YARD / "data/github/github-token").read_text().strip()
         data = None if body is None else json.dumps(body).encode()
         asked = urllib.request.Request(f"{GITHUB}{path}", data=data, headers={"Authorization": f"Bearer {token}"})
-        with urllib.request.urlopen(asked, timeout=10) as answer:
+        with urllib.request.urlopen(asked, timeout=DEADLINE) as answer:
             return json.loads(answer.read() or b"null")
 
     def next_run(self) -> int:

@@ -409,7 +409,7 @@ class Lab:
         token, port = ((home / name).read_text().strip() for name in ("github-token", "api.port"))
         data = None if body is None else json.dumps(body).encode()
         asked = urllib.request.Request(f"http://127.0.0.1:{port}{path}", data=data, headers={"Authorization": f"Bearer {token}"})
-        with urllib.request.urlopen(asked, timeout=10) as answer:
+        with urllib.request.urlopen(asked, timeout=DEADLINE) as answer:
             return json.loads(answer.read() or b"null")
 
     def machines(self) -> list[dict]:

@@ -113,7 +113,7 @@ class Yard:
             yield self
         finally:
             program.send_signal(signal.SIGINT)
-            program.wait(60)
+            program.wait(LIMIT)
 
     def call(self, path, body=None):
         data = None if body is None else json.dumps(body).encode()

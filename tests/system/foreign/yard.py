@@ -99,7 +99,7 @@ class Operator:
 
     def get(self, path: str) -> tuple[int, str]:
         try:
-            with urllib.request.urlopen(f"http://{self.listen}{path}", timeout=10) as reply:
+            with urllib.request.urlopen(f"http://{self.listen}{path}", timeout=WITHIN) as reply:
                 return reply.status, reply.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()

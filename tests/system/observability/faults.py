@@ -123,7 +123,7 @@ class Yard:
         """Does something to the table that only a person by hand does."""
         code = f"import boto3, json, sys; t = boto3.client('dynamodb'); n = sys.argv[1]\n{script}"
         command = [python, "-c", code, self.environment["RUNYARD_TABLE"], *words]
-        subprocess.run(command, env=self.environment, check=True, timeout=60)
+        subprocess.run(command, env=self.environment, check=True, timeout=DEADLINE)
 
 
 def work(yard: Yard, python: str, wait) -> None:
