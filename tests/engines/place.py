@@ -1,7 +1,10 @@
 """Where the test tools live: outside the checkout, one virtual environment for each, kept for the next run."""
 
+import contextlib
+import fcntl
 import hashlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -32,6 +35,15 @@ def home() -> Path:
     """`RUNYARD_TEST_HOME`, else `runyard-tests` in the user's cache."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(os.environ.get("RUNYARD_TEST_HOME") or Path(cache) / "runyard-tests")
+
+
+@contextlib.contextmanager
+def alone(what: str) -> Iterator[None]:
+    """Makes something in the home as the only one: who comes second waits, and finds it made."""
+    home().mkdir(parents=True, exist_ok=True)
+    with (home() / f"{what}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def requirements(tool: str) -> Path:

@@ -2,11 +2,13 @@
 cloud-init as on EC2. Each stands in the tests' home (`tests/engines/place.py`) until what goes into it changes.
 """
 
+import functools
 import hashlib
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -50,6 +52,16 @@ def packages(suite: str) -> list[str]:
     return [*BASE, *IMAGE, SUITES[suite]]
 
 
+def one_at_a_time(make: Callable[[str], Path]) -> Callable[[str], Path]:
+    """What several tests make where it does not stand: the first does, and the others wait."""
+    @functools.wraps(make)
+    def held(suite: str) -> Path:
+        with place.alone(f"{make.__name__}-{suite}"):
+            return make(suite)
+    return held
+
+
+@one_at_a_time
 def root(suite: str) -> Path:
     """Of a suite, made now if it does not stand; takes one to two minutes then."""
     home = place.home() / "boot-roots"
@@ -85,6 +97,7 @@ def root(suite: str) -> Path:
     return made
 
 
+@one_at_a_time
 def stock(suite: str) -> Path:
     """A mirror of what user data installs where an image lacks it, as files; made once for a root."""
     made = place.home() / "boot-roots" / f"{suite}.mirror"
@@ -110,6 +123,7 @@ done >Packages"""
 SMALL = ["ca-certificates", "curl", "sudo"]
 
 
+@one_at_a_time
 def small(suite: str) -> Path:
     """A root without systemd, as of a container; made now if it does not stand, in a minute."""
     home = place.home() / "small-roots"
