@@ -76,16 +76,15 @@ class Look:
         self.page.size(1280, 900)
 
     def cheap(self, what: str, act: Callable[[], None]) -> None:
-        """No task of the page is long; a disturbed attempt is made again."""
-        longest = []
+        """No task of the page is long; a disturbed attempt is made again, and so is one whose trace lacks tasks."""
+        seen = []
         for _ in range(ATTEMPTS):
             with Trace(self.page) as trace:
                 act()
-            self.check(trace.tasks > 5, f"{what}: only {trace.tasks} tasks were seen")
-            longest.append(trace.longest)
-            if trace.longest <= LONGEST_TASK:
+            seen.append((trace.tasks, round(trace.longest)))
+            if trace.tasks > 5 and trace.longest <= LONGEST_TASK:
                 return
-        self.wrong.append(f"{what}: the longest task took {[round(each) for each in longest]} ms of processor")
+        self.wrong.append(f"{what}: tasks seen, and milliseconds of processor of the longest: {seen}")
 
     def empty(self) -> None:
         """A first step instead of heads without rows."""
