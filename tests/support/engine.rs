@@ -10,6 +10,7 @@ use std::{
     thread::JoinHandle,
 };
 
+use tokio::net::TcpSocket;
 use tokio::sync::oneshot;
 
 /// An engine that runs until this is dropped.
@@ -110,6 +111,15 @@ impl Drop for Engine {
             Running::Given => {}
         }
     }
+}
+
+/// An endpoint that refuses every call while its socket is kept: bound, so that nobody else gets the port, and not
+/// listened on.
+pub fn nobody() -> (String, TcpSocket) {
+    let socket = TcpSocket::new_v4().expect("a socket");
+    socket.bind(([127, 0, 0, 1], 0).into()).expect("loopback has a free port");
+    let endpoint = format!("http://{}", socket.local_addr().expect("a bound socket has an address"));
+    (endpoint, socket)
 }
 
 /// The wrapper, from whichever package of the workspace this is compiled into.

@@ -9,6 +9,7 @@ use runyard::model::{InstanceId, UsageClass, last_console_line};
 use runyard::ports::{Compute, ComputeError, LaunchOrder, Launched, Machine, MachineState};
 
 use crate::ec2::benches::{compute, options, order, sdk_config, spec, table};
+use runyard_support::engine::nobody;
 use runyard_support::peer::{Bucket, GROUPS, Instance, OWNER, Peer, Refused, SUBNETS, TWIN, VPC};
 
 async fn yard() -> (Peer, Ec2Compute) {
@@ -523,9 +524,8 @@ async fn more_than_a_launch_may_ask_for_is_refused_before_ec2_is() {
 
 #[tokio::test]
 async fn where_nobody_listens_nothing_is_certain() {
-    let peer = Peer::start();
-    let compute: Arc<dyn Compute> = Arc::new(compute(peer.endpoint(), table()).await);
-    drop(peer);
+    let (endpoint, _held) = nobody();
+    let compute: Arc<dyn Compute> = Arc::new(compute(&endpoint, table()).await);
     let outcome = compute.launch(&wanted(1)).await;
     assert!(matches!(outcome, Err(ComputeError::Unknown(_))), "{outcome:?}");
 }

@@ -14,7 +14,7 @@ use runyard::store::{DynamoStore, TableState};
 use tokio::time::Instant;
 
 use crate::ports::store::{connect, sdk_config};
-use runyard_support::engine::Engine;
+use runyard_support::engine::{Engine, nobody};
 
 async fn a_table_is_missing_then_made_then_as_it_should_be(engine: Engine) {
     let store = connect(engine.endpoint()).await;
@@ -101,9 +101,8 @@ async fn without_a_table_every_call_says_so() {
 
 #[tokio::test]
 async fn where_nobody_listens_every_call_ends_soon_and_may_or_may_not_have_happened() {
-    let engine = Engine::dynoxide_memory();
-    let store = connect(engine.endpoint()).await;
-    drop(engine);
+    let (endpoint, _held) = nobody();
+    let store = connect(&endpoint).await;
     tokio::time::pause();
     let started = Instant::now();
     assert_eq!(labels(&store).await, ["unknown"; 7]);

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::Bench;
 use crate::ports::store::sdk_config;
-use runyard_support::engine::Engine;
+use runyard_support::engine::nobody;
 
 macro_rules! on_every_engine {
     ($($test:ident),+ $(,)?) => {
@@ -248,9 +248,8 @@ async fn a_table_whose_name_no_queue_can_have_is_refused_with_the_fix() {
 
 #[tokio::test]
 async fn where_nobody_listens_there_is_no_answer() {
-    let engine = Engine::dynoxide_memory();
-    let config = sdk_config(engine.endpoint()).await;
-    drop(engine);
+    let (endpoint, _held) = nobody();
+    let config = sdk_config(&endpoint).await;
     let queue = SqsQueue::connect(TableName::parse("runyard").unwrap(), &config);
     let outcome = queue.receive(&linux(), 1).await;
     assert!(matches!(outcome, Err(QueueError::Unreachable(_))), "{outcome:?}");
