@@ -6,11 +6,9 @@ use std::time::Duration;
 use crate::local::process;
 use crate::model::{Agent, Instance, InstanceId, Record, Request};
 
+use super::PATIENCE;
 use super::facts::Left;
 use super::stage::{DemoError, DemoStage, everything, records};
-
-/// How long the last machine may take to go.
-const LIMIT: Duration = Duration::from_secs(20);
 
 impl Left {
     fn nothing(&self) -> bool {
@@ -27,7 +25,7 @@ impl DemoStage<'_> {
             self.verb(&["scale", class, "--desired", "0"]).await?;
             self.verb(&["expire", class, "--idle"]).await?;
         }
-        let until = tokio::time::Instant::now() + LIMIT;
+        let until = tokio::time::Instant::now() + PATIENCE;
         loop {
             let left = self.left(machines).await?;
             if left.nothing() || tokio::time::Instant::now() > until {

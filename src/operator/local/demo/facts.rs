@@ -32,6 +32,17 @@ pub(super) struct Claimed {
     pub(super) label: String,
 }
 
+/// How a run came to its machines, by the records.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Waited {
+    /// From the writing of its request to its readiness.
+    pub(super) time: Duration,
+    /// Its machines that were there before its request was accepted.
+    pub(super) found: usize,
+    /// Its machines that were recorded afterwards, and booted while it waited.
+    pub(super) booted: usize,
+}
+
 /// What is still there after the end.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Left {
@@ -55,10 +66,10 @@ pub(super) struct Facts {
     pub(super) labels: BTreeMap<String, Vec<String>>,
     /// The claims, by their runner's name.
     pub(super) claims: BTreeMap<String, Claimed>,
-    /// How long the first run waited for machines that had to be started.
-    pub(super) cold: Duration,
-    /// How long the second waited for machines that were there.
-    pub(super) warm: Duration,
+    /// How the first run waited, for machines that had to be started.
+    pub(super) cold: Waited,
+    /// How the second did, for machines that were there.
+    pub(super) warm: Waited,
     /// What is left.
     pub(super) left: Left,
 }

@@ -7,14 +7,15 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::model::{Event, Reading, RecordId, read};
+use crate::model::{Event, Item, Reading, Record as _, RecordId, read};
 use crate::ports::{Clock, Store, StoreError};
 
+use super::stage::records;
 use super::timeline::Timeline;
 use crate::local::say;
 
 /// Events are written in batches and watched: that long after the fact they have been seen.
-pub(super) const HELD: Duration = Duration::from_millis(800);
+const HELD: Duration = Duration::from_millis(800);
 
 /// One line to be.
 enum Entry {
@@ -27,6 +28,8 @@ struct Lines {
     timeline: Timeline,
     /// By time, then in the order they came.
     waiting: BTreeMap<(Timestamp, u64), Entry>,
+    /// The events that are or were among them.
+    taken: BTreeSet<RecordId>,
     count: u64,
 }
 
@@ -39,7 +42,10 @@ pub(super) struct Journal {
 impl Journal {
     pub(super) fn starting(clock: Arc<dyn Clock>) -> Self {
         let timeline = Timeline::starting(clock.now());
-        Self { lines: Mutex::new(Lines { timeline, waiting: BTreeMap::new(), count: 0 }), clock }
+        Self {
+            lines: Mutex::new(Lines { timeline, waiting: BTreeMap::new(), taken: BTreeSet::new(), count: 0 }),
+            clock,
+        }
     }
 
     /// A title.
@@ -63,8 +69,21 @@ impl Journal {
         lines.waiting.insert((at, count), entry);
     }
 
+    /// An event, unless it was taken already.
+    fn take(&self, event: Event) {
+        if self.lines().taken.insert(event.key()) {
+            self.add(event.at, Entry::Event(Box::new(event)));
+        }
+    }
+
+    /// Prints all that is left, with the events among these records that the watch has not shown yet.
+    pub(super) fn finish(&self, items: &[Item]) {
+        records::<Event>(items).into_iter().for_each(|event| self.take(event));
+        self.print(Timestamp::MAX);
+    }
+
     /// Prints what is older than this.
-    pub(super) fn print(&self, until: Timestamp) {
+    fn print(&self, until: Timestamp) {
         let mut lines = self.lines();
         let later = lines.waiting.split_off(&(until, u64::MAX));
         for ((at, _), entry) in std::mem::replace(&mut lines.waiting, later) {
@@ -88,22 +107,20 @@ impl Journal {
     }
 
     async fn watch(&self, store: Arc<dyn Store>) {
-        let mut told = BTreeSet::new();
         loop {
-            if let Err(error) = self.take_in(store.as_ref(), &mut told).await {
+            if let Err(error) = self.take_in(store.as_ref()).await {
                 tracing::debug!(%error, "the timeline begins a new watch");
                 tokio::time::sleep(Duration::from_millis(200)).await;
             }
         }
     }
 
-    async fn take_in(&self, store: &dyn Store, told: &mut BTreeSet<RecordId>) -> Result<(), StoreError> {
+    async fn take_in(&self, store: &dyn Store) -> Result<(), StoreError> {
         let mut watch = store.watch().await?;
         loop {
             for change in watch.next().await? {
-                let Some(Reading::Record(event)) = change.item.as_ref().map(read::<Event>) else { continue };
-                if told.insert(change.key) {
-                    self.add(event.at, Entry::Event(Box::new(event)));
+                if let Some(Reading::Record(event)) = change.item.as_ref().map(read::<Event>) {
+                    self.take(event);
                 }
             }
         }
