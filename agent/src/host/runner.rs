@@ -132,7 +132,7 @@ impl Host {
         }
         let log = self.layout.run_log();
         let child = match (open, rootless) {
-            (true, _) => spawn(command, &log, self.settings.group.as_ref()),
+            (true, _) => spawn(command, &log, self.settings.group.as_ref()).await,
             (false, true) => self.begin_with_engine(command, jail, &dirs, &log).await,
             (false, false) => self.begin(command, jail, &dirs, &log, true).await,
         };
@@ -269,7 +269,7 @@ impl Host {
             Some(jail) => jail.does(&command).await,
             None => {
                 command.kill_on_drop(!lasts);
-                spawn(command, log, self.settings.group.as_ref())
+                spawn(command, log, self.settings.group.as_ref()).await
             }
         }
     }

@@ -1,13 +1,14 @@
 //! Starts scripts with a minimal environment, in a process group of their own, and with marks that identify them and
 //! all their descendants.
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
 use runyard_core::model::ClaimId;
 use tokio::process::{Child, Command};
+use tokio::time::{Instant, sleep};
 
 use super::keys::in_own_session;
 use super::layout::ClaimDirs;
@@ -15,6 +16,10 @@ use super::{Host, JobGroup};
 
 /// Where programs are looked for.
 pub(super) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// How long a script may still be open for writing, and how often it is tried meanwhile.
+const WRITTEN: Duration = Duration::from_secs(10);
+const AGAIN: Duration = Duration::from_millis(10);
 
 /// How a script ended.
 #[derive(Debug)]
@@ -105,12 +110,22 @@ impl Host {
 }
 
 /// Starts a script that writes into a log, a new one, in a control group if one is given.
-pub(super) fn spawn(mut command: Command, log: &Path, group: Option<&JobGroup>) -> io::Result<Child> {
+pub(super) async fn spawn(mut command: Command, log: &Path, group: Option<&JobGroup>) -> io::Result<Child> {
     let out = crate::disk::create_anew(log)?;
     command.stdout(out.try_clone()?).stderr(out);
-    match group {
-        Some(group) => group.start(|| in_own_session(|| command.spawn())),
-        None => in_own_session(|| command.spawn()),
+    let end = Instant::now() + WRITTEN;
+    loop {
+        let started = match group {
+            Some(group) => group.start(|| in_own_session(|| command.spawn())),
+            None => in_own_session(|| command.spawn()),
+        };
+        match started {
+            // Another child of ours that was forked while the script was written has its descriptor until it executes.
+            Err(error) if error.kind() == ErrorKind::ExecutableFileBusy && Instant::now() < end => {
+                sleep(AGAIN).await;
+            }
+            started => return started,
+        }
     }
 }
 
@@ -122,7 +137,7 @@ pub(super) async fn run(
     group: Option<&JobGroup>,
 ) -> ScriptEnd {
     command.kill_on_drop(true);
-    finished(spawn(command, log, group), limit).await
+    finished(spawn(command, log, group).await, limit).await
 }
 
 /// Waits for the end of a script, if it could be started.
@@ -136,5 +151,28 @@ pub(super) async fn finished(child: io::Result<Child>, limit: Duration) -> Scrip
         Ok(Ok(status)) => ScriptEnd::Failed(format!("ended with {status}")),
         Ok(Err(error)) => ScriptEnd::Failed(error.to_string()),
         Err(_) => ScriptEnd::TimedOut,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_script_that_is_open_for_writing_is_started_once_it_is_closed() {
+        let dir = tempfile::tempdir().unwrap();
+        let script = dir.path().join("script");
+        fs::write(&script, "#!/bin/sh\n").unwrap();
+        fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+        let held = fs::File::options().append(true).open(&script).unwrap();
+        let refused = Command::new(&script).spawn().unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::ExecutableFileBusy);
+        let log = dir.path().join("log");
+        // The first of the two is tried before the second begins.
+        let (child, ()) = tokio::join!(spawn(Command::new(&script), &log, None), async { drop(held) });
+        assert!(matches!(finished(child, Duration::from_secs(600)).await, ScriptEnd::Done));
     }
 }
