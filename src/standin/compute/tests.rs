@@ -1,7 +1,6 @@
 //! Fake agents, real processes.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -63,9 +62,11 @@ impl Drop for TestDirectory {
 impl TestDirectory {
     fn new(script: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let program = dir.path().join("agent");
-        fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        let (program, text) = (dir.path().join("agent"), format!("#!/bin/sh\n{script}"));
+        // By another process: what other tests fork here just then would have the file open for writing, until it
+        // executes, and nobody could execute the agent meanwhile.
+        let write = "printf '%s\\n' \"$1\" >\"$0\" && chmod 755 \"$0\"";
+        assert!(Command::new("sh").arg("-c").arg(write).arg(program).arg(text).status().unwrap().success());
         Self { dir }
     }
 
@@ -372,7 +373,7 @@ async fn the_agent_is_told_what_it_needs_and_nothing_of_our_environment() {
     assert_eq!(value("timing.poll"), "100ms");
     assert_eq!(value("power.off"), "exit");
     assert!(Path::new(&value("work_dir")).is_dir());
-    let said = Command::new(value("pre_runner_script")).output().unwrap();
+    let said = Command::new("sh").arg(value("pre_runner_script")).output().unwrap();
     assert_eq!(said.stdout, b"hello\n", "{said:?}");
     let environment = dir.machine(&id).join("env.txt");
     until("the environment", async || fs::read_to_string(&environment).is_ok_and(|e| e.contains("PATH=")))

@@ -71,8 +71,11 @@ impl Bench {
             program.display()
         );
         let path = dir.path().join("runyard");
-        std::fs::write(&path, shim).unwrap();
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        // Here and below another process writes what is executed: what other tests fork here just then would have it
+        // open for writing, until it executes, and nobody could execute it meanwhile.
+        let write = "printf %s \"$1\" >\"$0\" && chmod 755 \"$0\"";
+        let written = Command::new("sh").arg("-c").arg(write).arg(path).arg(shim).status().await;
+        assert!(written.unwrap().success());
         let mut bench = Self { stand_in: None, dir, behaviour };
         bench.start().await;
         bench
@@ -103,8 +106,11 @@ impl Bench {
     /// An unpacked package, as an agent has it.
     async fn package(&self, name: &str) -> Package {
         let archive = reqwest::get(self.stand_in().package_url()).await.unwrap().bytes().await.unwrap();
-        let root = self.dir.path().join(name);
-        tar::Archive::new(flate2::read::GzDecoder::new(&archive[..])).unpack(&root).unwrap();
+        let (root, file) = (self.dir.path().join(name), self.dir.path().join(format!("{name}.tar.gz")));
+        std::fs::create_dir_all(&root).unwrap();
+        std::fs::write(&file, archive).unwrap();
+        let unpacked = Command::new("tar").arg("-xzf").arg(file).arg("-C").arg(&root).status().await;
+        assert!(unpacked.unwrap().success());
         Package { root }
     }
 
