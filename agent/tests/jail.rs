@@ -284,7 +284,7 @@ fn executor() -> Host {
             program: PROGRAM.into(),
             ..SweepPaths::default()
         },
-        stop: Duration::from_secs(5),
+        stop: Duration::from_secs(60),
         variables: Vec::new(),
         group: None,
         adopts_orphans: false,

@@ -751,7 +751,7 @@ impl Machine {
         settings.package.sha256 = sha256;
         let script = PathBuf::from("/home/yard/post-run");
         fs::write(&script, "echo collected\n").unwrap();
-        settings.post_run = Some(OwnScript { script, timeout: Duration::from_secs(5), optional: false });
+        settings.post_run = Some(OwnScript { script, timeout: Duration::from_secs(600), optional: false });
         let (host, claim) = (Host::new(settings).unwrap(), ClaimId::parse("i-leak.4").unwrap());
         let mut served = Served::new(claim.clone(), "42".to_owned(), ClaimStage::Configuring);
         served.mode = Some(Mode::Run);

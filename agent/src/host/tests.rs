@@ -622,6 +622,10 @@ async fn scripts_get_nothing_of_the_agents_environment() {
     assert!(calls[0].contains("RUNYARD_CLAIM") && calls[0].contains("RUNYARD_MACHINE"));
 }
 
+/// The time of a script that ends by itself, which judges nothing, and of one that hangs.
+const ENDS: Duration = Duration::from_secs(600);
+const HANGS: Duration = Duration::from_secs(2);
+
 fn script(dir: &Path, text: &str) -> PathBuf {
     let path = dir.join("own-script");
     std::fs::write(&path, text).unwrap();
@@ -633,15 +637,14 @@ fn script(dir: &Path, text: &str) -> PathBuf {
 async fn a_pre_runner_script_that_fails_or_hangs_is_told_with_the_tail_of_its_log() {
     let mut yard = TestHost::usual();
     let cases = [
-        ("#!/bin/sh\necho fine\n", None),
-        ("#!/bin/sh\necho no disk; exit 3\n", Some("exit status: 3: no disk")),
-        ("#!/bin/sh\necho begun; setsid sleep 600 & sleep 600\n", Some("longer than 500ms: begun")),
-        ("#!/nonexistent/interpreter\n", Some("cannot be started")),
+        ("#!/bin/sh\necho fine\n", ENDS, None),
+        ("#!/bin/sh\necho no disk; exit 3\n", ENDS, Some("exit status: 3: no disk")),
+        ("#!/bin/sh\necho begun; setsid sleep 6000 & sleep 6000\n", HANGS, Some("longer than 2s")),
+        ("#!/nonexistent/interpreter\n", ENDS, Some("cannot be started")),
     ];
-    for (text, wanted) in cases {
+    for (text, timeout, wanted) in cases {
         let script = script(yard.dir.path(), text);
-        yard.settings.pre_runner =
-            Some(OwnScript { script, timeout: Duration::from_millis(500), optional: false });
+        yard.settings.pre_runner = Some(OwnScript { script, timeout, optional: false });
         let outcome = yard.host().execute(Task::Boot).await;
         match (wanted, outcome) {
             (None, TaskOutcome::Booted(Ok(()))) => {}
@@ -660,7 +663,7 @@ async fn scripts_have_the_machines_variables_and_the_agents_own_win() {
     let text =
         format!("#!/bin/sh\nprintf '%s\\n' \"$PATH\" \"$HTTPS_PROXY\" \"$HOME\" >{}\n", told.display());
     let script = script(yard.dir.path(), &text);
-    yard.settings.pre_runner = Some(OwnScript { script, timeout: Duration::from_secs(5), optional: false });
+    yard.settings.pre_runner = Some(OwnScript { script, timeout: ENDS, optional: false });
     let said =
         [("PATH", "/usr/bin:/bin:/snap/bin"), ("HTTPS_PROXY", "http://proxy:3128"), ("HOME", "/elsewhere")];
     yard.settings.variables = said.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
@@ -678,16 +681,17 @@ async fn a_post_run_script_sees_the_runs_files_and_its_failure_keeps_the_machine
     let (claims, took) = (yard.settings.work_dir.join("claims"), kept.display().to_string());
     let collects = format!("#!/bin/sh\ncat {}/*/left > {took}; setsid sleep 600 &\n", claims.display());
     let cases = [
-        (collects.as_str(), None),
+        (collects.as_str(), ENDS, None),
         (
             "#!/bin/sh\necho no store; exit 3\n",
+            ENDS,
             Some("the post-run script ended with exit status: 3: no store"),
         ),
-        ("#!/bin/sh\necho begun; setsid sleep 600 & sleep 600\n", Some("longer than 2s: begun")),
+        ("#!/bin/sh\necho begun; setsid sleep 6000 & sleep 6000\n", HANGS, Some("longer than 2s")),
     ];
-    for (text, wanted) in cases {
+    for (text, timeout, wanted) in cases {
         let (script, claim) = (script(yard.dir.path(), text), claim(&unique("post")));
-        yard.settings.post_run = Some(OwnScript { script, timeout: Duration::from_secs(2), optional: false });
+        yard.settings.post_run = Some(OwnScript { script, timeout, optional: false });
         let host = yard.host();
         std::fs::create_dir_all(claims.join(claim.as_str())).unwrap();
         std::fs::write(claims.join(claim.as_str()).join("left"), "what it left").unwrap();
@@ -709,7 +713,7 @@ async fn a_post_run_script_that_is_missing_is_a_mistake_only_where_it_was_named(
     let mut yard = TestHost::usual();
     for optional in [true, false] {
         let script = yard.dir.path().join("nowhere");
-        yard.settings.post_run = Some(OwnScript { script, timeout: Duration::from_secs(5), optional });
+        yard.settings.post_run = Some(OwnScript { script, timeout: ENDS, optional });
         let outcome = yard
             .host()
             .execute(Task::Wipe { claim: claim(&unique("post")), since: None, wipe: Wipe::Whole })
