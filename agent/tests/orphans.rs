@@ -12,9 +12,19 @@ use runyard_agent::task::{Executor, Holder, Task, TaskOutcome, Wipe};
 use runyard_core::model::ClaimId;
 use sha2::{Digest, Sha256};
 
-const RUN: &str = "#!/bin/sh\ntrap 'exit 0' INT\n\
-    (cd / && exec env -i setsid sh -c 'sleep 6543 & exec sleep 6544') &\n\
-    echo 'Listening for Jobs'\nwhile :; do sleep 0.05; done\n";
+/// For how long its orphans sleep: no other run of this test has the same.
+fn seconds() -> [u32; 2] {
+    [0, 1].map(|more| 100_000 + 2 * std::process::id() + more)
+}
+
+fn run() -> String {
+    let [one, other] = seconds();
+    format!(
+        "#!/bin/sh\ntrap 'exit 0' INT\n\
+         (cd / && exec env -i setsid sh -c 'sleep {one} & exec sleep {other}') &\n\
+         echo 'Listening for Jobs'\nwhile :; do sleep 0.05; done\n"
+    )
+}
 
 /// For as long as its file is there, it has a young child at nearly every moment.
 const DAEMON: &str = "#!/bin/sh\n(while [ -e alive ]; do sleep 0.01; echo >>beats; done) >/dev/null 2>&1 &\n";
@@ -23,25 +33,26 @@ const DAEMON: &str = "#!/bin/sh\n(while [ -e alive ]; do sleep 0.01; echo >>beat
 static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 fn package() -> (Vec<u8>, String) {
+    let run = run();
     let mut tar = tar::Builder::new(flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast()));
     let mut header = tar::Header::new_gnu();
     header.set_mode(0o755);
-    header.set_size(RUN.len() as u64);
-    tar.append_data(&mut header, "run.sh", RUN.as_bytes()).unwrap();
+    header.set_size(run.len() as u64);
+    tar.append_data(&mut header, "run.sh", run.as_bytes()).unwrap();
     let archive = tar.into_inner().unwrap().finish().unwrap();
     let sha256 = Sha256::digest(&archive).iter().map(|byte| format!("{byte:02x}")).collect();
     (archive, sha256)
 }
 
-/// How many processes of this program's descent sleep that long.
-fn sleeping(seconds: &str) -> usize {
-    let entries = std::fs::read_dir("/proc").unwrap().flatten();
-    entries
-        .filter(|entry| {
-            let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
-            line == format!("sleep\0{seconds}\0").as_bytes()
-        })
-        .count()
+/// How many processes sleep that long, for each.
+fn sleeping() -> [usize; 2] {
+    seconds().map(|seconds| {
+        let wanted = format!("sleep\0{seconds}\0").into_bytes();
+        let entries = std::fs::read_dir("/proc").unwrap().flatten();
+        entries
+            .filter(|entry| std::fs::read(entry.path().join("cmdline")).is_ok_and(|line| line == wanted))
+            .count()
+    })
 }
 
 fn settings(dir: &Path) -> HostSettings {
@@ -80,7 +91,7 @@ async fn a_process_without_mark_group_or_place_is_still_below_the_agent() {
     let claim = ClaimId::parse("i-orphans.1").unwrap();
     let runner = settings.work_dir.join("claims/i-orphans.1/runner");
     std::fs::create_dir_all(&runner).unwrap();
-    std::fs::write(runner.join("run.sh"), RUN).unwrap();
+    std::fs::write(runner.join("run.sh"), run()).unwrap();
     std::fs::set_permissions(runner.join("run.sh"), std::fs::Permissions::from_mode(0o755)).unwrap();
     let TaskOutcome::Started(runner) =
         host.execute(Task::Start { claim: claim.clone(), holder: Holder::default(), single_use: None }).await
@@ -88,13 +99,13 @@ async fn a_process_without_mark_group_or_place_is_still_below_the_agent() {
         panic!("run.sh was not started")
     };
     let until = tokio::time::Instant::now() + Duration::from_secs(600);
-    while sleeping("6543") == 0 || sleeping("6544") == 0 {
+    while sleeping() != [1, 1] {
         assert!(tokio::time::Instant::now() < until, "the orphans never came");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let stop = Task::Stop { claim: claim.clone(), runner: Some(runner), since: Some(runner.started) };
     assert_eq!(host.execute(stop).await, TaskOutcome::Stopped { registered: false });
-    assert_eq!((sleeping("6543"), sleeping("6544")), (0, 0));
+    assert_eq!(sleeping(), [0, 0]);
     assert_eq!(
         host.execute(Task::Wipe { claim, since: Some(runner.started), wipe: Wipe::Whole }).await,
         TaskOutcome::Wiped
