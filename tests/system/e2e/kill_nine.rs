@@ -2,6 +2,7 @@
 //! and give back: every request still ends, and nothing is left.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -15,12 +16,16 @@ use tokio::time::{Instant, sleep};
 
 use crate::e2e::history::{self, Snapshot};
 use crate::e2e::home::{Client, Home};
-use crate::e2e::waiting::{turn, until, until_none};
+use crate::e2e::waiting::{PATIENCE, turn, until, until_none};
 use crate::e2e::workflow::{self, Fared, REPOSITORY};
 use runyard_support::laws;
 
-/// How often somebody is killed.
+/// How often somebody is killed, unless too little happened meanwhile.
 const TRIES: u32 = 54;
+/// What has to happen at least: claims, looks that are of one moment, and jobs that run.
+const CLAIMS: usize = 20;
+const MOMENTS: u32 = TRIES / 2;
+const JOBS: usize = 10;
 /// Workflows at the same time.
 const WORKFLOWS: u64 = 3;
 /// How long the kill waits for the phase it aims at, before it takes what there is.
@@ -87,12 +92,13 @@ async fn whoever_is_killed_at_whatever_moment_every_request_ends_and_nothing_is_
     let workflows = join_all((0..WORKFLOWS).map(run_on));
     let mut tally = Tally::default();
     let killing = async {
-        let started = Instant::now();
-        for _ in 0..TRIES {
+        let (started, mut tries) = (Instant::now(), 0);
+        while tries < TRIES || (started.elapsed() < PATIENCE && !enough(&client, &results, &tally).await) {
             kill_somebody(&mut home, &client, &mut random, &mut tally).await;
+            tries += 1;
         }
         stop.store(true, Ordering::Relaxed);
-        println!("{TRIES} tries in {} s: {:?}", started.elapsed().as_secs(), tally.kills);
+        println!("{tries} tries in {} s: {:?}", started.elapsed().as_secs(), tally.kills);
     };
     join(workflows, killing).await;
     println!("{fared:?}");
@@ -203,18 +209,33 @@ async fn taken_down(home: &Home, client: &Client) {
     .await;
 }
 
+/// What the whole history says.
+async fn verdict(client: &Client) -> laws::Verdict {
+    laws::judge(&history::all_as(&client.environment["AWS_ACCESS_KEY_ID"], &client.endpoint).await)
+}
+
+/// How many jobs say that they ran.
+fn ran(text: &str) -> usize {
+    text.lines().filter(|line| line.starts_with("ran ")).count()
+}
+
+/// Whether enough happened for the end to mean something: on a busy machine that takes more kills.
+async fn enough(client: &Client, results: &Path, tally: &Tally) -> bool {
+    let text = std::fs::read_to_string(results).expect("the jobs' results");
+    tally.moments >= MOMENTS && ran(&text) >= JOBS && verdict(client).await.claims >= CLAIMS
+}
+
 /// The whole history, and what the jobs themselves met.
-async fn judged(client: &Client, results: &std::path::Path, tally: &Tally) {
-    let verdict =
-        laws::judge(&history::all_as(&client.environment["AWS_ACCESS_KEY_ID"], &client.endpoint).await);
+async fn judged(client: &Client, results: &Path, tally: &Tally) {
+    let verdict = verdict(client).await;
     println!(
         "{} writes, {} claims, machines ended: {:?}; {} moments looked at",
         verdict.steps, verdict.claims, verdict.ended, tally.moments
     );
     assert_eq!(verdict.broken, Vec::<String>::new());
-    assert!(verdict.claims >= 20 && tally.moments >= TRIES / 2, "little happened: {verdict:?}");
+    assert!(verdict.claims >= CLAIMS && tally.moments >= MOMENTS, "little happened: {verdict:?}");
     let text = std::fs::read_to_string(results).expect("the jobs' results");
     let met: Vec<&str> = text.lines().filter(|line| line.starts_with("met ")).collect();
     assert!(met.is_empty(), "jobs met another run's processes on their machine: {met:#?}");
-    assert!(text.lines().filter(|line| line.starts_with("ran ")).count() >= 10, "few jobs ran:\n{text}");
+    assert!(ran(&text) >= JOBS, "few jobs ran:\n{text}");
 }
