@@ -207,7 +207,8 @@ impl RunnerGc {
     }
 
     /// Whether a runner with a name like ours, but with no instance record, is stale: it was offline in two passes in a
-    /// row, in both of which the list showed it. It may belong to another yard, to a machine that is being recorded, or to one whose record was deleted.
+    /// row, in both of which the list showed it. It may belong to another yard, to a machine that is being recorded, or
+    /// to one whose record was deleted.
     fn is_stale_unknown(&self, scope: &Scope, runner: &Runner, unknown: &mut BTreeSet<(Scope, u64)>) -> bool {
         if runner.online || runner.busy {
             return false;

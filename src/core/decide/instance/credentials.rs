@@ -48,8 +48,8 @@ impl MachineView<'_> {
             && self.cx.now.wall < most.unwrap_or(Timestamp::MAX)
     }
 
-    /// While GitHub does not answer, a call is put off, or GitHub takes the runner for busy, the deadline of what waits for it moves on in the
-    /// record, because the agent counts by the record too.
+    /// While GitHub does not answer, a call is put off, or GitHub takes the runner for busy, the deadline of what waits for
+    /// it moves on in the record, because the agent counts by the record too.
     pub(super) fn given_time(&self) -> Option<Plan> {
         let threshold = self.instance.threshold?;
         let term = threshold.at.duration_since(threshold.set_at);

@@ -142,7 +142,7 @@ fn a_machine_that_shows_up_again_after_it_was_recorded_as_gone_is_ended_again() 
 }
 
 #[test]
-fn the_record_of_a_gone_machine_expires_after_its_runner_was_removed() {
+fn the_record_of_a_gone_machine_expires_after_a_day() {
     let mut scene = gone();
     let expires_at = start().as_second() + 24 * 3600;
     assert_eq!(scene.of_machine("i-1").wake, Some(scene.now.mono + secs(24 * 3600)));
@@ -167,6 +167,14 @@ fn the_runner_of_a_gone_machine_is_removed_once_and_by_nobody_after_an_hour() {
     let mut later = scene.clone();
     later.wait(1);
     assert_eq!(later.of_machine("i-1").actions, [], "an operator that starts later asks for none of the day");
+    later.wait(23 * 3600);
+    let expires_at = start().as_second() + 24 * 3600;
+    let expire = Planned::expire(Instance::key_of(&arn("i-1")), expires_at);
+    assert_eq!(
+        later.of_machine("i-1").actions,
+        [expire],
+        "and its record goes although nobody removed its runner"
+    );
     scene.see(Observation::Swept(arn("i-1")));
     assert_eq!(scene.of_machine("i-1").actions, []);
 }
