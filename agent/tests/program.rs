@@ -4,7 +4,7 @@
 
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 fn config(dir: &Path, created: &str) -> std::path::PathBuf {
     let path = dir.join("agent.toml");
@@ -37,14 +37,15 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
+/// It judges nothing: what comes so late never comes.
+const PATIENCE: Duration = Duration::from_secs(600);
+
 fn wait_for(what: &Path) {
-    for _ in 0..1500 {
-        if what.exists() {
-            return;
-        }
+    let end = Instant::now() + PATIENCE;
+    while !what.exists() {
+        assert!(Instant::now() < end, "{} never came", what.display());
         std::thread::sleep(Duration::from_millis(20));
     }
-    panic!("{} never came", what.display());
 }
 
 struct Running(Child);
@@ -96,7 +97,8 @@ fn bad_configurations_and_arguments_are_refused_in_words() {
     assert_eq!(output.status.code(), Some(2));
 }
 
-/// The watchdog timer with a fake `systemctl` that records its arguments.
+/// The watchdog timer with a fake `systemctl` that records the arguments of its first call: whoever sees the file sees
+/// all of it.
 fn watchdog(dir: &Path, power_off_at_ms: u64) -> Child {
     let state = dir.join("state");
     std::fs::create_dir_all(&state).unwrap();
@@ -104,7 +106,11 @@ fn watchdog(dir: &Path, power_off_at_ms: u64) -> Child {
     let kept = format!(r#"{{"bootId":"{boot}","beganMs":1,"powerOffAtMs":{power_off_at_ms}}}"#);
     std::fs::write(state.join("threshold"), kept).unwrap();
     let systemctl = dir.join("systemctl");
-    std::fs::write(&systemctl, format!("#!/bin/sh\necho $* >> {}\n", dir.join("called").display())).unwrap();
+    let script = format!(
+        "#!/bin/sh\ncd {} || exit\n[ -e called ] || {{ echo $* >new && mv new called; }}\n",
+        dir.display()
+    );
+    std::fs::write(&systemctl, script).unwrap();
     std::fs::set_permissions(&systemctl, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     Command::new(env!("CARGO_BIN_EXE_runyard-agent"))
         .args(["fuse", "--config"])
