@@ -130,6 +130,11 @@ fn gone() -> Scene {
     scene
 }
 
+/// A day after its end.
+fn expiry() -> Planned {
+    Planned::expire(Instance::key_of(&arn("i-1")), start().as_second() + 24 * 3600)
+}
+
 #[test]
 fn a_machine_that_shows_up_again_after_it_was_recorded_as_gone_is_ended_again() {
     let mut scene = gone();
@@ -144,13 +149,11 @@ fn a_machine_that_shows_up_again_after_it_was_recorded_as_gone_is_ended_again() 
 #[test]
 fn the_record_of_a_gone_machine_expires_after_a_day() {
     let mut scene = gone();
-    let expires_at = start().as_second() + 24 * 3600;
     assert_eq!(scene.of_machine("i-1").wake, Some(scene.now.mono + secs(24 * 3600)));
     scene.wait(24 * 3600);
-    let expire = Planned::expire(Instance::key_of(&arn("i-1")), expires_at);
-    assert_eq!(scene.of_machine("i-1").actions, std::slice::from_ref(&expire));
+    assert_eq!(scene.of_machine("i-1").actions, [expiry()]);
     scene.policy.github = true;
-    assert_eq!(scene.of_machine("i-1").actions, std::slice::from_ref(&expire), "it never registered");
+    assert_eq!(scene.of_machine("i-1").actions, [expiry()], "it never registered");
 }
 
 #[test]
@@ -168,11 +171,9 @@ fn the_runner_of_a_gone_machine_is_removed_once_and_by_nobody_after_an_hour() {
     later.wait(1);
     assert_eq!(later.of_machine("i-1").actions, [], "an operator that starts later asks for none of the day");
     later.wait(23 * 3600);
-    let expires_at = start().as_second() + 24 * 3600;
-    let expire = Planned::expire(Instance::key_of(&arn("i-1")), expires_at);
     assert_eq!(
         later.of_machine("i-1").actions,
-        [expire],
+        [expiry()],
         "and its record goes although nobody removed its runner"
     );
     scene.see(Observation::Swept(arn("i-1")));
