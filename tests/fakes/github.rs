@@ -140,8 +140,8 @@ impl FakeGitHub {
         }
     }
 
-    /// What every call about the runs of this owner (`acme`) or repository (`acme/web`) meets from now on; none ends
-    /// the outage.
+    /// What every call about the runs of this owner (`acme`) or repository (`acme/web`), or about the jobs of this run
+    /// (`acme/web#41`), meets from now on; none ends the outage.
     pub fn outage_in(&self, place: &str, error: Option<GitHubError>) {
         let mut site = locked(&self.0.site);
         match error {
@@ -453,6 +453,9 @@ impl GitHub for FakeGitHub {
     ) -> Result<Vec<WorkflowJob>, GitHubError> {
         let run = (owner.to_owned(), name.to_owned(), run_id);
         self.call_in((owner, name), "run_jobs", |site| {
+            if let Some(outage) = site.outages_in.get(&format!("{owner}/{name}#{run_id}")) {
+                return Err(outage.clone());
+            }
             let mut jobs = site.jobs.get(&run).and_then(|of| of.get(&attempt)).cloned().unwrap_or_default();
             jobs.retain(|job| !site.lists_only_what_runs || job.attempt == attempt);
             Ok(jobs)

@@ -113,6 +113,26 @@ enum Unfinished {
     GitHub(#[from] GitHubError),
 }
 
+impl Unfinished {
+    /// Whether another run of the repository may be answered all the same: GitHub fails at some runs alone, such as those
+    /// of many jobs.
+    fn is_of_one_run(&self) -> bool {
+        match self {
+            Self::Store(_) | Self::GitHub(GitHubError::Throttled { .. } | GitHubError::Deferred { .. }) => {
+                false
+            }
+            Self::GitHub(
+                GitHubError::Unreachable(_)
+                | GitHubError::Denied(_)
+                | GitHubError::NotFound(_)
+                | GitHubError::NameTaken(_)
+                | GitHubError::Busy(_)
+                | GitHubError::Invalid(_),
+            ) => true,
+        }
+    }
+}
+
 /// What an error holds up.
 enum Held {
     /// This look alone.
@@ -250,14 +270,18 @@ impl Reruns {
     /// Looks at the open runs of a repository, and asks for those attempts that need it.
     async fn repository(&mut self, repo: &Repo, known: &Known) -> Result<(), Unfinished> {
         let Some(runs) = known.runs.get(repo) else { return Ok(()) };
+        let mut failed = Ok(());
         for run in self.github.open_runs(&repo.0, &repo.1).await? {
             let Some(keys) = runs.get(&run.id) else { continue };
             for name in behind(keys, run.attempt) {
                 let of_name: Vec<&RequestKey> = keys.iter().filter(|key| key.name == *name).collect();
-                self.attempt(repo, &run, &of_name).await?;
+                match self.attempt(repo, &run, &of_name).await {
+                    Err(error) if error.is_of_one_run() => failed = Err(error),
+                    looked => looked?,
+                }
             }
         }
-        Ok(())
+        failed
     }
 
     /// Asks for the machines of a later attempt of a run, under the name of these requests, if nobody else will.
