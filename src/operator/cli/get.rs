@@ -6,6 +6,7 @@ mod order;
 use std::time::Duration;
 
 use clap::Args;
+use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use super::completion;
@@ -293,9 +294,9 @@ async fn list(
 }
 
 /// Since when a request is there: they are listed by their age, which their keys do not tell.
-fn born(noun: Noun, item: &Item) -> Option<String> {
+fn born(noun: Noun, item: &Item) -> Option<Timestamp> {
     let at = |name| match item.get(name) {
-        Some(AttributeValue::S(at)) => Some(at.clone()),
+        Some(AttributeValue::S(at)) => at.parse().ok(),
         Some(_) | None => None,
     };
     match noun {

@@ -161,9 +161,11 @@ fn tables_for_people_have_one_line_a_record_and_more_columns_when_wide() {
 #[test]
 fn requests_are_listed_by_their_age_and_a_degraded_one_is_told_as_such() {
     let yard = Yard::new();
-    for (run, at) in
-        [("9", "2026-01-01T00:00:00Z"), ("10", "2026-01-01T00:01:00Z"), ("abc", "2025-12-01T00:00:00Z")]
-    {
+    for (run, at) in [
+        ("9", "2026-01-01T00:00:05.12Z"),
+        ("10", "2026-01-01T00:00:05.123Z"),
+        ("abc", "2026-01-01T00:00:05Z"),
+    ] {
         let ask =
             ["provision", "--run-id", run, "--repository", REPOSITORY, "--class", "small", "--count", "2"];
         yard.runs(&ask, 0);

@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 
 use clap::Args;
+use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::cli::json;
@@ -75,7 +76,7 @@ impl Order {
     }
 }
 
-/// A value by which rows are ordered: numbers by their size, texts (and with them times) by their letters, what has none
+/// A value by which rows are ordered: numbers by their size, then times, then other texts by their letters, what has none
 /// last.
 struct Placed(Option<Value>);
 
@@ -86,7 +87,7 @@ impl Ord for Placed {
             (None, None) => Ordering::Equal,
             (None, Some(_)) => Ordering::Greater,
             (Some(_), None) => Ordering::Less,
-            (Some(Value::String(a)), Some(Value::String(b))) => a.cmp(b),
+            (Some(Value::String(a)), Some(Value::String(b))) => of_text(a).cmp(&of_text(b)),
             (Some(a), Some(b)) => match (number(a), number(b)) {
                 (Some(a), Some(b)) => a.total_cmp(&b),
                 (Some(_), None) => Ordering::Less,
@@ -95,6 +96,12 @@ impl Ord for Placed {
             },
         }
     }
+}
+
+/// Times first, and as times: by their letters `05.12Z` comes after `05.123Z`.
+fn of_text(text: &str) -> (bool, Option<Timestamp>, &str) {
+    let at = text.parse().ok();
+    (at.is_none(), at, text)
 }
 
 impl PartialOrd for Placed {
@@ -141,6 +148,16 @@ mod tests {
         assert_eq!(names(&order(&[], Some(".name"), Some(2))), ["a", "b"], "the first of the order");
         assert_eq!(names(&order(&[], None, Some(2))), ["a", "c"], "the youngest");
         assert_eq!(names(&order(&[], None, Some(0))), [""; 0]);
+    }
+
+    #[test]
+    fn times_are_ordered_as_times_however_many_digits_their_seconds_have() {
+        let ordered =
+            ["2026-01-01T00:00:05Z", "2026-01-01T00:00:05.12Z", "2026-01-01T00:00:05.123Z", "1", "never"];
+        let items = ordered.iter().rev().map(|at| attributes([("name", text(at)), ("at", text(at))]));
+        let items = order(&[], Some(".at"), None).arranged(items.collect(), false);
+        let names: Vec<_> = items.iter().map(|item| item["name"].clone()).collect();
+        assert_eq!(names, ordered.map(text));
     }
 
     #[test]
