@@ -13,6 +13,13 @@ TOKEN = "X-aws-ec2-metadata-token"
 LIFE = "X-aws-ec2-metadata-token-ttl-seconds"
 
 
+class Server(http.server.ThreadingHTTPServer):
+    """All machines may boot at once. Python's own has only five wait for it, and refuses the others."""
+
+    daemon_threads = True
+    request_queue_size = 128
+
+
 class Service:
     """All machines' metadata, as trees: a directory is a dict, a file is text."""
 
@@ -24,7 +31,7 @@ class Service:
 
     def serve(self) -> None:
         for address, family in ADDRESSES:
-            server = type("Server", (http.server.ThreadingHTTPServer,), {"address_family": family, "daemon_threads": True})
+            server = type("OfFamily", (Server,), {"address_family": family})
             handler = type("Handler", (Handler,), {"service": self})
             threading.Thread(target=server((address, 80), handler).serve_forever, daemon=True).start()
 

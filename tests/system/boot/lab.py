@@ -205,7 +205,7 @@ class World:
         wait("the world's ports", lambda: "ready" in self.log("forward"))
         program = LAB / "image/usr/local/bin"
         files = functools.partial(http.server.SimpleHTTPRequestHandler, directory=program)
-        threading.Thread(target=http.server.ThreadingHTTPServer((WORLD, 8081), files).serve_forever, daemon=True).start()
+        threading.Thread(target=imds.Server((WORLD, 8081), files).serve_forever, daemon=True).start()
         own = hashlib.sha256((program / "runyard-agent").read_bytes()).hexdigest()
         with urllib.request.urlopen(f"{GITHUB}/_runner/package.tar.gz", timeout=DEADLINE) as answer:
             digest = hashlib.sha256(answer.read()).hexdigest()

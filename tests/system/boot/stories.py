@@ -398,7 +398,9 @@ class Stories:
             print(f"==> the operator of {yard.table}\n" + "\n".join(self.world.log(f"operator-{yard.table}").splitlines()[-15:]))
             for machine in yard.machines.all.values():
                 lines = [line for line in machine.console().splitlines() if not NOISE.search(line)]
-                print(f"==> the console of {machine.kind} {machine.id}\n" + "\n".join(line[:300] for line in lines[-12:]))
+                print(f"==> the console of {machine.kind} {machine.id}\n" + "\n".join(line[:300] for line in lines[-30:]))
+                asked = [f"{status} {path}" for address, path, status in self.world.metadata.asked if address == machine.address]
+                print(f"==> what {machine.kind} asked of its metadata service\n" + "\n".join(asked[:40]))
 
     def keep(self, place: Path) -> None:
         place.mkdir(parents=True, exist_ok=True)
