@@ -117,6 +117,29 @@ async fn a_run_that_github_fails_at_holds_up_the_re_runs_of_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_github_that_fails_at_three_runs_is_left_alone_until_the_next_look() {
+    let world = World::with_github();
+    world.pool(linux(0, 1)).await;
+    world.start();
+    for run in 40..45 {
+        world.github.set_run("acme", "web", run, RunState::Active { attempt: 1 });
+        world.provision(&run.to_string(), "linux", 1, json!({})).await;
+    }
+    world.sleep(30).await;
+    world.github.outage_of("run_jobs", Some(GitHubError::Unreachable("timed out".into())));
+    for run in 40..45 {
+        world.github.set_run("acme", "web", run, RunState::Active { attempt: 2 });
+    }
+    world.sleep(600).await;
+    let looked = world.github.calls_in("acme/web");
+    world.sleep(600).await;
+    let calls = world.github.calls_in("acme/web");
+    let more = |verb| calls[verb] - looked[verb];
+    assert!(more("open_runs") > 10, "{calls:?}");
+    assert_eq!(more("run_jobs"), 3 * more("open_runs"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_third_attempt_is_served_as_the_first_asked() {
     let world = World::with_github();
     failed_run(&world, linux(3, 3)).await;

@@ -32,6 +32,9 @@ const KNOWN: Duration = Duration::from_secs(5);
 /// The pause of an account of which GitHub gave no answer, and of all after the table gave none.
 const REST: Duration = Duration::from_secs(30);
 
+/// How many runs GitHub may fail at before it is left alone: each may take a call's whole deadline, and other accounts wait.
+const FAILURES: usize = 3;
+
 /// The request for what the loop knows.
 pub(super) type Ask = oneshot::Sender<Known>;
 
@@ -270,18 +273,18 @@ impl Reruns {
     /// Looks at the open runs of a repository, and asks for those attempts that need it.
     async fn repository(&mut self, repo: &Repo, known: &Known) -> Result<(), Unfinished> {
         let Some(runs) = known.runs.get(repo) else { return Ok(()) };
-        let mut failed = Ok(());
+        let mut failed = Vec::new();
         for run in self.github.open_runs(&repo.0, &repo.1).await? {
             let Some(keys) = runs.get(&run.id) else { continue };
             for name in behind(keys, run.attempt) {
                 let of_name: Vec<&RequestKey> = keys.iter().filter(|key| key.name == *name).collect();
                 match self.attempt(repo, &run, &of_name).await {
-                    Err(error) if error.is_of_one_run() => failed = Err(error),
+                    Err(error) if error.is_of_one_run() && failed.len() + 1 < FAILURES => failed.push(error),
                     looked => looked?,
                 }
             }
         }
-        failed
+        failed.pop().map_or(Ok(()), Err)
     }
 
     /// Asks for the machines of a later attempt of a run, under the name of these requests, if nobody else will.
