@@ -14,7 +14,7 @@ LIFE = "X-aws-ec2-metadata-token-ttl-seconds"
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """All machines may boot at once. Python's own has only five wait for it, and refuses the others."""
+    """All machines may boot at once. Python's own has only five wait for it, and drops the others."""
 
     daemon_threads = True
     request_queue_size = 128
