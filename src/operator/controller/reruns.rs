@@ -32,7 +32,7 @@ const KNOWN: Duration = Duration::from_secs(5);
 /// The pause of an account of which GitHub gave no answer, and of all after the table gave none.
 const REST: Duration = Duration::from_secs(30);
 
-/// How many runs GitHub may fail at before it is left alone: each may take a call's whole deadline, and other accounts wait.
+/// How many runs GitHub may fail at in one look: each may take a call's whole deadline, and other accounts wait.
 const FAILURES: usize = 3;
 
 /// The request for what the loop knows.
@@ -191,6 +191,8 @@ pub(super) struct Reruns {
     pub(super) ask: mpsc::Sender<Ask>,
     /// What needs no further look: attempts that were told of, and requests whose loss was dealt with.
     pub(super) settled: BTreeSet<RequestKey>,
+    /// The open runs that GitHub failed at, and when it last did.
+    pub(super) failed_at: BTreeMap<u64, Duration>,
 }
 
 impl Reruns {
@@ -268,23 +270,47 @@ impl Reruns {
             due.entry(look).or_insert_with(|| now + self.every / count * place);
         }
         self.settled.retain(|key| known.of_run(key).is_some());
+        self.failed_at.retain(|run, _| known.runs.values().any(|runs| runs.contains_key(run)));
     }
 
-    /// Looks at the open runs of a repository, and asks for those attempts that need it.
+    /// Looks at the open runs of a repository, and asks for those attempts that need it. Runs that GitHub failed at take
+    /// their turn behind the others, the one it failed at last behind them all.
     async fn repository(&mut self, repo: &Repo, known: &Known) -> Result<(), Unfinished> {
         let Some(runs) = known.runs.get(repo) else { return Ok(()) };
+        let mut open = self.github.open_runs(&repo.0, &repo.1).await?;
+        open.sort_by_key(|run| self.failed_at.get(&run.id).copied());
         let mut failed = Vec::new();
-        for run in self.github.open_runs(&repo.0, &repo.1).await? {
+        for run in open {
             let Some(keys) = runs.get(&run.id) else { continue };
-            for name in behind(keys, run.attempt) {
-                let of_name: Vec<&RequestKey> = keys.iter().filter(|key| key.name == *name).collect();
-                match self.attempt(repo, &run, &of_name).await {
-                    Err(error) if error.is_of_one_run() && failed.len() + 1 < FAILURES => failed.push(error),
-                    looked => looked?,
+            match self.attempts(repo, &run, keys).await {
+                Err(error) if error.is_of_one_run() => {
+                    self.failed_at.insert(run.id, self.clock.elapsed());
+                    failed.push(error);
                 }
+                looked => {
+                    looked?;
+                    self.failed_at.remove(&run.id);
+                }
+            }
+            if failed.len() == FAILURES {
+                break;
             }
         }
         failed.pop().map_or(Ok(()), Err)
+    }
+
+    /// Asks for the machines of the latest attempt of a run, under each name that has none of it.
+    async fn attempts(
+        &mut self,
+        repo: &Repo,
+        run: &WorkflowRun,
+        keys: &BTreeSet<RequestKey>,
+    ) -> Result<(), Unfinished> {
+        for name in behind(keys, run.attempt) {
+            let of_name: Vec<&RequestKey> = keys.iter().filter(|key| key.name == *name).collect();
+            self.attempt(repo, run, &of_name).await?;
+        }
+        Ok(())
     }
 
     /// Asks for the machines of a later attempt of a run, under the name of these requests, if nobody else will.
@@ -418,6 +444,7 @@ mod tests {
             lease: watch::channel(Some(1)).1,
             ask,
             settled: BTreeSet::new(),
+            failed_at: BTreeMap::new(),
         };
         let owned: Vec<Repo> =
             repositories.iter().filter_map(|one| one.split_once('/')).map(repo_of).collect();

@@ -1,6 +1,6 @@
 //! Background tasks (lease, table watch, EC2, GitHub and notice pollers) and their channels to the loop.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
@@ -213,6 +213,7 @@ fn spawn_reruns(
             lease: lease.clone(),
             ask,
             settled: BTreeSet::new(),
+            failed_at: BTreeMap::new(),
         };
         tasks.spawn_lasting(watcher.run(shutdown.child_token()));
     }
