@@ -57,7 +57,7 @@ pub use ids::{
     RequestKey, RequestName, RunId, TableName, Uid,
 };
 pub use instance::{Instance, InstanceFacts, Registration};
-pub use item::{AttributeValue, Item};
+pub use item::{AttributeValue, Item, text_of, time_of};
 pub use jobs::{Containers, Jobs};
 pub use keep::{
     HOME, Keep, KeepScope, Kept, KeptDirectories, MOST_KEPT, MOST_REPORTED, Promotion, WriteFrom,

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::model::{
-    AttributeValue, ClassName, IDLE_SECONDS, InstanceId, Intent, Item, Pool, RecordId, State,
+    ClassName, IDLE_SECONDS, InstanceId, Intent, Item, Pool, RecordId, State, text_of, time_of,
 };
 
 use super::{Tracked, Unit, UnreadMachine, Yard};
@@ -88,16 +88,12 @@ impl Yard {
             }
         }
         let Some(item) = item.filter(|_| self.is_unreadable(key)) else { return };
-        let word = |name: &str| match item.get(name) {
-            Some(AttributeValue::S(word)) => Some(word.as_str()),
-            Some(_) | None => None,
-        };
         let was = was.or(before).unwrap_or_default();
-        let ended = word("state") == Some(State::Terminated.as_str());
-        let class = word("resourceClass").and_then(|class| ClassName::parse(class).ok());
+        let ended = text_of(item, "state") == Some(State::Terminated.as_str());
+        let class = text_of(item, "resourceClass").and_then(|class| ClassName::parse(class).ok());
         let unread = UnreadMachine {
             class: class.filter(|_| !ended),
-            deadline: word("threshold").and_then(|at| at.parse().ok()).or(was.deadline),
+            deadline: time_of(item, "threshold").or(was.deadline),
             held_by: was.held_by,
         };
         dirty.extend(unread.held_by.as_ref().and_then(Unit::of_request));

@@ -13,8 +13,8 @@ use super::selector::kind_of;
 use super::{apply, completion, connect, duration, expire, names, scale};
 use crate::aws::queues::WantedQueue;
 use crate::model::{
-    AttributeValue, ClassName, Guard, Instance, Item, Kind, LaunchPhase, Phase, Place, Pool, Reading, State,
-    Write, millis, read,
+    ClassName, Guard, Instance, Item, Kind, LaunchPhase, Phase, Place, Pool, Reading, State, Write, millis,
+    read, text_of,
 };
 use crate::ports::StoreError;
 
@@ -140,20 +140,21 @@ pub(crate) async fn run(context: &mut CliContext, args: &DeleteArgs, class: &Cla
 
 /// What of the class lives, is being launched, or waits.
 async fn left(context: &CliContext, class: &ClassName) -> CliResult<Left> {
-    let of = |item: &Item| matches!(item.get("resourceClass"), Some(AttributeValue::S(name)) if *name == class.as_str());
-    let word = |item: &Item, name: &str| match item.get(name) {
-        Some(AttributeValue::S(word)) => word.clone(),
-        Some(_) | None => String::new(),
-    };
+    let of = |item: &Item| text_of(item, "resourceClass") == Some(class.as_str());
     let wanted = |item: &Item| {
         of(item)
             && match kind_of(item) {
                 // What cannot be read may live.
-                Some(Kind::Instance) => word(item, "state").parse::<State>().map_or(true, State::live),
-                Some(Kind::Launch) => {
-                    word(item, "phase").parse::<LaunchPhase>().is_ok_and(|phase| phase == LaunchPhase::Intent)
+                Some(Kind::Instance) => {
+                    text_of(item, "state").unwrap_or_default().parse::<State>().map_or(true, State::live)
                 }
-                Some(Kind::Request) => !word(item, "phase").parse::<Phase>().is_ok_and(Phase::is_final),
+                Some(Kind::Launch) => text_of(item, "phase")
+                    .unwrap_or_default()
+                    .parse::<LaunchPhase>()
+                    .is_ok_and(|phase| phase == LaunchPhase::Intent),
+                Some(Kind::Request) => {
+                    !text_of(item, "phase").unwrap_or_default().parse::<Phase>().is_ok_and(Phase::is_final)
+                }
                 Some(Kind::Agent | Kind::Pool | Kind::Lease | Kind::Event) | None => false,
             }
     };
@@ -283,7 +284,7 @@ mod tests {
     use super::*;
     use crate::cli::context::{attributes, text};
     use crate::cli::screen::{Format, Screen};
-    use crate::model::RecordId;
+    use crate::model::{AttributeValue, RecordId};
     use runyard_fakes::MemoryStore;
 
     fn args(yes: bool) -> DeleteArgs {

@@ -19,7 +19,7 @@ use super::screen::{Format, Screen};
 use super::selector::{Selector, kind_of};
 use super::table::{columns, distance, more_columns};
 use super::what::OneArgs;
-use crate::model::{AttributeValue, EventType, Item, Kind, RecordId, Repository};
+use crate::model::{EventType, Item, Kind, RecordId, Repository, text_of, time_of};
 
 /// Tells what happened.
 #[derive(Debug, Args)]
@@ -116,11 +116,7 @@ async fn all(context: &CliContext, since: Option<Timestamp>) -> CliResult<Vec<It
 
 /// Whether it happened since then, or when is not to be read: what is odd is rather shown than hidden.
 fn happened(item: &Item, since: Option<Timestamp>) -> bool {
-    let at = match item.get("at") {
-        Some(AttributeValue::S(at)) => at.parse::<Timestamp>().ok(),
-        Some(_) | None => None,
-    };
-    since.is_none_or(|since| at.is_none_or(|at| at >= since))
+    since.is_none_or(|since| time_of(item, "at").is_none_or(|at| at >= since))
 }
 
 fn show(context: &mut CliContext, watch: bool, first: bool, items: &[Item]) {
@@ -151,10 +147,7 @@ pub(crate) fn table(screen: &Screen, items: &[Item], now: Option<Timestamp>) -> 
 /// Events as lines: how long ago they were, or when, if no moment is given; with heads or as the continuation of a
 /// list. What type they are of is said where one is a warning, and where all come one by one.
 fn lines(screen: &Screen, items: &[Item], now: Option<Timestamp>, first: bool) -> String {
-    let attribute = |item: &Item, name: &str| match item.get(name) {
-        Some(AttributeValue::S(text)) => text.clone(),
-        Some(_) | None => String::new(),
-    };
+    let attribute = |item: &Item, name: &str| text_of(item, name).unwrap_or_default().to_owned();
     let change = |item: &Item| match (attribute(item, "from"), attribute(item, "to")) {
         // What stays where it is has no change to show; the message says what happened.
         (from, to) if from == to => String::new(),

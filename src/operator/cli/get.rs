@@ -22,7 +22,7 @@ use super::what::{Target, targets};
 use super::{json, names};
 use crate::model::{
     AttributeValue, ClassName, FieldError, Instance, Item, Kind, Launch, Phase, Pool, Reading, Record,
-    RecordId, Repository, Request, State, UsageClass, read,
+    RecordId, Repository, Request, State, UsageClass, read, text_of, time_of,
 };
 use order::Order;
 
@@ -132,7 +132,7 @@ impl Only {
     /// Whether it is a request that has ended, and nobody asked for such.
     fn hides(&self, item: &Item) -> bool {
         let ended = |text: &str| text.parse::<Phase>().is_ok_and(Phase::is_final);
-        let over = matches!(item.get("phase"), Some(AttributeValue::S(phase)) if ended(phase));
+        let over = text_of(item, "phase").is_some_and(ended);
         !self.all && self.phase.is_none() && kind_of(item) == Some(Kind::Request) && over
     }
 
@@ -295,12 +295,8 @@ async fn list(
 
 /// Since when a request is there: they are listed by their age, which their keys do not tell.
 fn born(noun: Noun, item: &Item) -> Option<Timestamp> {
-    let at = |name| match item.get(name) {
-        Some(AttributeValue::S(at)) => at.parse().ok(),
-        Some(_) | None => None,
-    };
     match noun {
-        Noun::Requests => at("acceptedAt").or_else(|| at("createdAt")),
+        Noun::Requests => time_of(item, "acceptedAt").or_else(|| time_of(item, "createdAt")),
         Noun::Instances | Noun::Pools | Noun::Launches | Noun::Shares => None,
     }
 }

@@ -16,7 +16,7 @@ use super::selector::{Noun, Selector};
 use super::{completion, duration, json};
 use crate::model::{
     Agent, AttributeValue, Guard, Instance, InstanceArn, Item, Record, RecordId, Repository, Request, State,
-    Write, millis,
+    Write, millis, text_of, time_of,
 };
 use crate::ports::StoreError;
 use crate::redact::redact;
@@ -142,13 +142,13 @@ async fn of_machine(
         let context = &*context;
         until(args.timeout, interrupts, async || {
             let log = stored(context, arn).await?;
-            Ok(log.filter(|log| time(log, "requestedAt") == Some(asked)))
+            Ok(log.filter(|log| time_of(log, "requestedAt") == Some(asked)))
         })
         .await?
     };
     let version = context.item(&Agent::key_of(arn)).await?;
     let version =
-        version.as_ref().and_then(|agent| word(agent, "agentVersion")).unwrap_or("of no known version");
+        version.as_ref().and_then(|agent| text_of(agent, "agentVersion")).unwrap_or("of no known version");
     match waited {
         Waited::Done(log) => Ok(log),
         Waited::Interrupted(caught) => {
@@ -219,17 +219,6 @@ async fn ask(context: &CliContext, arn: &InstanceArn) -> CliResult<Timestamp> {
     Ok(asked)
 }
 
-fn word<'a>(item: &'a Item, name: &str) -> Option<&'a str> {
-    match item.get(name) {
-        Some(AttributeValue::S(text)) => Some(text),
-        Some(_) | None => None,
-    }
-}
-
-fn time(item: &Item, name: &str) -> Option<Timestamp> {
-    word(item, name)?.parse().ok()
-}
-
 /// The parts of a `log` record: name and text. They come from a machine that others used, so what should have been left
 /// out there is left out again.
 pub(crate) fn parts(log: &Item) -> Vec<(String, String)> {
@@ -248,8 +237,8 @@ pub(crate) fn parts(log: &Item) -> Vec<(String, String)> {
 
 fn show(context: &mut CliContext, instance: &Instance, log: &Item) {
     let id = &instance.facts.instance_id;
-    let (at, because) = (word(log, "at").unwrap_or_default(), word(log, "because").unwrap_or_default());
-    let version = word(log, "agentVersion").unwrap_or_default();
+    let (at, because) = (text_of(log, "at").unwrap_or_default(), text_of(log, "because").unwrap_or_default());
+    let version = text_of(log, "agentVersion").unwrap_or_default();
     let why = match because {
         "asked" => "asked for".to_owned(),
         "late" => "written because its first boot takes long".to_owned(),

@@ -9,7 +9,7 @@ use super::context::CliContext;
 use super::failure::CliResult;
 use super::screen::{Screen, plain};
 use super::selector::kind_of;
-use crate::model::{Agent, AttributeValue, Item, Kind, Lease, Reading, RecordId, State, read};
+use crate::model::{Agent, Item, Kind, Lease, Reading, RecordId, State, read, text_of};
 
 /// Which versions there are.
 #[derive(Debug, Args)]
@@ -62,9 +62,8 @@ pub(crate) async fn run(context: &mut CliContext) -> CliResult {
 
 /// How many live machines have which agent.
 fn agents(items: &[Item]) -> BTreeMap<String, u32> {
-    let live = |item: &Item| match item.get("state") {
-        Some(AttributeValue::S(state)) => state.parse::<State>().is_ok_and(State::live),
-        Some(_) | None => false,
+    let live = |item: &Item| {
+        text_of(item, "state").and_then(|state| state.parse::<State>().ok()).is_some_and(State::live)
     };
     let live: Vec<String> = items
         .iter()
