@@ -16,7 +16,7 @@ use crate::model::{
     UsageClass, Versioned, read,
 };
 use crate::ports::github::WorkflowRun;
-use crate::ports::{Clock, Entropy, GitHub, GitHubError, Store, StoreError};
+use crate::ports::{Clock, Entropy, GitHub, Store, StoreError};
 use crate::yard::Yard;
 
 use super::events::Events;
@@ -24,14 +24,14 @@ use super::rests::Rests;
 use super::runs::number;
 
 mod lost;
+mod unfinished;
+
+use unfinished::{Held, Unfinished, held};
 
 /// One look at GitHub at most in this time, however many repositories there are.
 const TICK: Duration = Duration::from_secs(1);
 /// How often the loop is asked at most what it knows.
 const KNOWN: Duration = Duration::from_secs(5);
-/// The pause of an account of which GitHub gave no answer, and of all after the table gave none.
-const REST: Duration = Duration::from_secs(30);
-
 /// How many runs GitHub may fail at in one look: each may take a call's whole deadline, and other accounts wait.
 const FAILURES: usize = 3;
 
@@ -103,73 +103,6 @@ impl Look {
         match self {
             Self::Repository((owner, _)) => owner,
             Self::Lost(key) => key.repository.owner(),
-        }
-    }
-}
-
-/// Why a look was interrupted.
-#[derive(Debug, thiserror::Error)]
-enum Unfinished {
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    #[error(transparent)]
-    GitHub(#[from] GitHubError),
-}
-
-impl Unfinished {
-    /// Whether another run of the repository may be answered all the same: GitHub fails at some runs alone, such as those
-    /// of many jobs.
-    fn is_of_one_run(&self) -> bool {
-        match self {
-            Self::Store(_) | Self::GitHub(GitHubError::Throttled { .. } | GitHubError::Deferred { .. }) => {
-                false
-            }
-            Self::GitHub(
-                GitHubError::Unreachable(_)
-                | GitHubError::Denied(_)
-                | GitHubError::NotFound(_)
-                | GitHubError::NameTaken(_)
-                | GitHubError::Busy(_)
-                | GitHubError::Invalid(_),
-            ) => true,
-        }
-    }
-}
-
-/// What an error holds up.
-enum Held {
-    /// This look alone.
-    Look,
-    /// All looks at the account, for so long.
-    Account(Duration),
-    /// All looks, for so long: the table gave no answer.
-    All(Duration),
-}
-
-/// What an error of this look holds up.
-fn held(look: &Look, error: Unfinished) -> Held {
-    match error {
-        Unfinished::GitHub(
-            GitHubError::Throttled { retry_after } | GitHubError::Deferred { retry_after },
-        ) => Held::Account(retry_after),
-        Unfinished::GitHub(GitHubError::Unreachable(_)) => {
-            tracing::warn!(?look, %error, "re-runs could not be looked for");
-            Held::Account(REST)
-        }
-        Unfinished::Store(_) => {
-            tracing::warn!(?look, %error, "re-runs could not be looked for");
-            Held::All(REST)
-        }
-        // A repository that is gone, or not to be seen, holds up no other.
-        Unfinished::GitHub(
-            GitHubError::Denied(_)
-            | GitHubError::NotFound(_)
-            | GitHubError::NameTaken(_)
-            | GitHubError::Busy(_)
-            | GitHubError::Invalid(_),
-        ) => {
-            tracing::debug!(?look, %error, "re-runs could not be looked for");
-            Held::Look
         }
     }
 }
@@ -422,7 +355,9 @@ mod tests {
     use runyard_fakes::{FakeGitHub, MemoryStore, SeededEntropy, TokioClock};
     use tokio_util::sync::DropGuard;
 
+    use super::unfinished::REST;
     use super::*;
+    use crate::ports::GitHubError;
 
     const EVERY: Duration = Duration::from_secs(60);
 
