@@ -104,18 +104,30 @@ async fn re_run_jobs_get_machines_within_a_poll_and_a_claim() {
 
 #[tokio::test(start_paused = true)]
 async fn runs_that_github_fails_at_hold_up_the_re_runs_of_no_other() {
-    let world = World::with_github();
-    failed_run(&world, linux(3, 10)).await;
-    for run in 37..41 {
-        world.github.set_run("acme", "web", run, RunState::Active { attempt: 1 });
-        let other = world.provision(&run.to_string(), "linux", 1, json!({})).await;
-        world.until_phase(&other, "Ready", 120).await;
-        world.github.set_run("acme", "web", run, RunState::Active { attempt: 2 });
-        world.github.outage_in(&format!("acme/web#{run}"), Some(GitHubError::Unreachable("502".into())));
+    for failed_at_too in [false, true] {
+        let world = World::with_github();
+        failed_run(&world, linux(3, 10)).await;
+        let fails = |run: u32, error| world.github.outage_in(&format!("acme/web#{run}"), error);
+        let bad = || Some(GitHubError::Unreachable("502".into()));
+        for run in 37..41 {
+            world.github.set_run("acme", "web", run.into(), RunState::Active { attempt: 1 });
+            let other = world.provision(&run.to_string(), "linux", 1, json!({})).await;
+            world.until_phase(&other, "Ready", 120).await;
+            world.github.set_run("acme", "web", run.into(), RunState::Active { attempt: 2 });
+            fails(run, bad());
+        }
+        if failed_at_too {
+            fails(41, bad());
+        }
+        assert_eq!(world.github.rerun("acme", "web", 41, false), Ok(2));
+        if failed_at_too {
+            world.sleep(600).await;
+            assert_eq!(events(&world, "RerunServed"), 0);
+            fails(41, None);
+        }
+        // The poll, the look at what is known before it, two rests after GitHub's failures, and a claim.
+        until_served(&world, &key("41", "default", 2), 60 + 5 + 2 * 30 + 5).await;
     }
-    assert_eq!(world.github.rerun("acme", "web", 41, false), Ok(2));
-    // The poll, the look at what is known before it, two rests after GitHub's failures, and a claim.
-    until_served(&world, &key("41", "default", 2), 60 + 5 + 2 * 30 + 5).await;
 }
 
 #[tokio::test(start_paused = true)]
