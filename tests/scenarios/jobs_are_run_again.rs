@@ -107,13 +107,13 @@ async fn runs_that_github_fails_at_hold_up_the_re_runs_of_no_other() {
     for failed_at_too in [false, true] {
         let world = World::with_github();
         failed_run(&world, linux(3, 10)).await;
-        let fails = |run: u32, error| world.github.outage_in(&format!("acme/web#{run}"), error);
+        let fails = |run, error| world.github.outage_in(&format!("acme/web#{run}"), error);
         let bad = || Some(GitHubError::Unreachable("502".into()));
         for run in 37..41 {
-            world.github.set_run("acme", "web", run.into(), RunState::Active { attempt: 1 });
+            world.github.set_run("acme", "web", run, RunState::Active { attempt: 1 });
             let other = world.provision(&run.to_string(), "linux", 1, json!({})).await;
             world.until_phase(&other, "Ready", 120).await;
-            world.github.set_run("acme", "web", run.into(), RunState::Active { attempt: 2 });
+            world.github.set_run("acme", "web", run, RunState::Active { attempt: 2 });
             fails(run, bad());
         }
         if failed_at_too {
