@@ -46,7 +46,7 @@ pub use offerings::{BackoffKind, Offering, OfferingBackoff};
 pub(crate) use shares::{LaneId, Late, Order, Queue, Rank, ShareName, Shares, overdue_at, share_of};
 pub(crate) use tracked::{Asked, Former, UnreadMachine};
 pub use tracked::{Beat, Ordered, Tracked, TrackedLaunch};
-pub(crate) use unread::{ClassRecord, agent_is_known, runtime_unknown};
+pub(crate) use unread::{ClassRecord, agent_is_known};
 #[cfg(test)]
 pub(crate) use visits::take as visits;
 pub(crate) use visits::visited;

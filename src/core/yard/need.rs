@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use crate::model::{MAX_RUNTIME_MINUTES, PoolSpec, Request, RequestKey, after};
 
-use super::{Yard, runtime_unknown};
+use super::{ClassRecord, Yard};
 
 /// A machine lost this shortly before the end of its request's time is not replaced: those that became ready first
 /// pass their deadline a little before the request does.
@@ -37,13 +37,32 @@ pub(crate) fn lacking(yard: &Yard, key: &RequestKey, request: &Request, now: Tim
 /// workflow without a release step does not cost money for ever.
 pub(crate) fn over_time(yard: &Yard, request: &Request) -> Option<Timestamp> {
     let ready_at = request.status.ready_at?;
-    if runtime_unknown(yard, &request.intent) {
+    let class = Yard::class_of(request).map(|class| ClassRecord::of(yard, &class));
+    let spec = match class {
+        Some(ClassRecord::Read(pool)) => Some(&pool.spec),
+        Some(ClassRecord::Unreadable | ClassRecord::Unseen | ClassRecord::Deleted) | None => None,
+    };
+    let end = after(ready_at, max_runtime(Some(request), spec));
+    let by_class = request.intent.max_runtime_minutes.is_none();
+    let end = match class {
         // The instance records hold the deadlines of its machines.
-        return None;
-    }
-    let class = Yard::class_of(request).and_then(|class| yard.pool(&class).map(|pool| &pool.spec));
-    let term = max_runtime(Some(request), class).saturating_sub(LAST_REPLACEMENT);
-    Some(after(ready_at, term))
+        Some(ClassRecord::Unreadable) if by_class => return None,
+        // They serve for the time that the class gave them while it existed.
+        Some(ClassRecord::Unseen | ClassRecord::Deleted) if by_class => {
+            last_deadline(yard, request).map_or(end, |last| end.max(last))
+        }
+        Some(ClassRecord::Read(_) | ClassRecord::Unreadable | ClassRecord::Unseen | ClassRecord::Deleted)
+        | None => end,
+    };
+    Some(end.saturating_sub(LAST_REPLACEMENT).unwrap_or(end))
+}
+
+/// The last deadline of the machines that a request holds.
+fn last_deadline(yard: &Yard, request: &Request) -> Option<Timestamp> {
+    let holding = yard.holding(&request.id, request);
+    let read = holding.held.iter().filter_map(|id| yard.by_id(id)?.instance.threshold);
+    let unread = holding.unread.iter().filter_map(|(_, deadline)| *deadline);
+    read.map(|threshold| threshold.at).chain(unread).max()
 }
 
 /// How long a machine may run for a request.

@@ -4,9 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::model::{
-    ClassName, IDLE_SECONDS, InstanceId, Intent, Item, Pool, RecordId, State, text_of, time_of,
-};
+use crate::model::{ClassName, IDLE_SECONDS, InstanceId, Item, Pool, RecordId, State, text_of, time_of};
 
 use super::{Tracked, Unit, UnreadMachine, Yard};
 
@@ -48,16 +46,6 @@ impl<'a> ClassRecord<'a> {
             Self::Deleted => Duration::ZERO,
         }
     }
-}
-
-/// Whether the maximum runtime of a request is unknown: it depends on a class that cannot be read.
-pub(crate) fn runtime_unknown(yard: &Yard, intent: &Intent) -> bool {
-    let class = ClassName::parse(&intent.resource_class).ok();
-    intent.max_runtime_minutes.is_none()
-        && class.is_some_and(|class| match ClassRecord::of(yard, &class) {
-            ClassRecord::Unreadable => true,
-            ClassRecord::Read(_) | ClassRecord::Unseen | ClassRecord::Deleted => false,
-        })
 }
 
 /// Whether the agent record of a machine can be read. A missing or unreadable one says nothing about the machine.

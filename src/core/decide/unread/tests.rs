@@ -65,25 +65,53 @@ fn a_class_counts_as_deleted_after_a_strong_read_and_keeps_nothing_idle() {
     assert_eq!(stays(&scene), 1800, "it was applied again");
 }
 
+/// Request 1 of a class that lends for two hours is ready for one, and its machine has another hour.
+fn ready_for_an_hour(more: serde_json::Value) -> Scene {
+    let mut scene = Scene::with(json!({"maxRuntimeMinutes": 120}));
+    let mut fields = json!({"phase": "Ready", "readyAt": at(-3600), "generation": 1});
+    fields.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    scene.put(&holding("1", 1, &["i-1"], fields));
+    scene.add(machine("i-1").running(&ask("1")).until(3600));
+    scene
+}
+
 #[test]
 fn nobody_is_released_over_time_by_a_class_that_cannot_be_read() {
-    let ready = |more: serde_json::Value| {
-        let mut scene = Scene::with(json!({"maxRuntimeMinutes": 120}));
-        let mut fields = json!({"phase": "Ready", "readyAt": at(-3600), "generation": 1});
-        fields.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        scene.put(&holding("1", 1, &["i-1"], fields));
-        scene.add(machine("i-1").running(&ask("1")).until(3600));
-        scene
-    };
-    let mut scene = ready(json!({}));
+    let mut scene = ready_for_an_hour(json!({}));
     assert_eq!(scene.of_request("1").actions, []);
     scene.spoil(&Pool::key_of(&linux()), Some(2));
     assert_eq!(scene.of_request("1").actions, [], "the default of half an hour is not its class's");
-    let mut scene = ready(json!({"maxRuntimeMinutes": 61}));
+    let mut scene = ready_for_an_hour(json!({"maxRuntimeMinutes": 61}));
     scene.spoil(&Pool::key_of(&linux()), Some(2));
     assert_eq!(scene.of_request("1").actions, []);
     scene.wait(60);
     assert_eq!(answer(&scene.of_request("1")).0.after.phase(), Phase::Releasing, "it said so itself");
+}
+
+#[test]
+fn a_class_that_is_deleted_ends_no_request_before_its_machines() {
+    let key = Pool::key_of(&linux());
+    let mut scene = ready_for_an_hour(json!({}));
+    scene.see(Observation::Record(key.clone(), None));
+    assert_eq!(scene.of_request("1").actions, [], "it was not looked for");
+    scene.look(key.clone(), None);
+    assert_eq!(scene.of_request("1").actions, [], "its machine serves until its own deadline");
+    scene.wait(3599);
+    scene.speaks("i-1", |_| ());
+    assert_eq!(scene.of_request("1").actions, []);
+    scene.wait(1);
+    assert_eq!(answer(&scene.of_request("1")).0.after.phase(), Phase::Releasing);
+
+    let mut scene = ready_for_an_hour(json!({"maxRuntimeMinutes": 61}));
+    scene.look(key.clone(), None);
+    scene.wait(60);
+    assert_eq!(answer(&scene.of_request("1")).0.after.phase(), Phase::Releasing, "it said so itself");
+
+    let mut scene = Scene::with(json!({"maxRuntimeMinutes": 120}));
+    scene.put(&holding("1", 1, &[], json!({"phase": "Ready", "readyAt": at(-1800), "generation": 1})));
+    scene.look(key, None);
+    let ended = answer(&scene.of_request("1")).0.after;
+    assert_eq!(ended.status.released_by, Some(crate::model::ReleasedBy::MaxRuntime), "nothing serves it");
 }
 
 /// Request 1 gives `i-1` and `i-2` back; `i-1` was pooled, the record of `i-2` cannot be read and has its deadline in
