@@ -250,6 +250,12 @@ impl Request {
         }
     }
 
+    /// Whether it was refused: such a request has the time of its refusal as `acceptedAt` and as `deadline`, which are
+    /// at least a second apart in any other.
+    pub fn was_refused(&self) -> bool {
+        self.status.phase == Some(Phase::Failed) && self.status.accepted_at == self.status.deadline
+    }
+
     /// Sets the phase and the message; the status then answers the current generation of the intent.
     pub fn progress(&mut self, phase: Phase, message: String) {
         if self.status.phase != Some(Phase::Ready) || phase.is_final() || phase == Phase::Releasing {

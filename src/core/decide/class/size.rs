@@ -104,6 +104,8 @@ fn uses(cx: &Context<'_>, name: &ClassName, demand: Option<&Demand>) -> Vec<Use>
     let lent = from.saturating_sub(BEFORE).unwrap_or(from);
     let of_class = cx.yard.requests().filter(|(_, request)| Yard::class_of(request).as_ref() == Some(name));
     let mut uses: Vec<(Timestamp, &_, Use)> = of_class
+        // What was refused is no demand of the class.
+        .filter(|(_, request)| !request.was_refused())
         .filter_map(|(key, request)| {
             let at = request.status.accepted_at.filter(|at| *at >= lent)?;
             let back = request.status.ended_at;
@@ -252,6 +254,23 @@ mod tests {
         assert_eq!((sized.desired, sized.next.len()), (3, 24));
         assert!(sized.reason.starts_with("3 idle machines at "), "{}", sized.reason);
         assert!(sized.at == scene.now.wall && pool.status.demand.unwrap().until > at(0));
+    }
+
+    #[test]
+    fn what_was_refused_is_no_demand() {
+        let mut scene = scene(20, &always(3));
+        let failed = |run: &str, deadline: i64| {
+            let more = json!({"acceptedAt": at(-60), "deadline": at(deadline), "phase": "Failed"});
+            crate::testing::request(run, 4, more)
+        };
+        scene.put(&failed("1", -60));
+        let counted = |scene: &Scene| {
+            let cx = Context { yard: &scene.yard, policy: &scene.policy, now: scene.now, role: scene.role };
+            uses(&cx, &linux(), None).len()
+        };
+        assert_eq!(counted(&scene), 0);
+        scene.put(&failed("2", -59));
+        assert_eq!(counted(&scene), 1, "it waited, and in vain");
     }
 
     #[test]
