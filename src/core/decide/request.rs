@@ -181,7 +181,8 @@ fn arrived(cx: &Context<'_>, key: &RequestKey, request: &Request) -> Plan {
         if !cx.yard.is_unreadable(&Pool::key_of(&class)) {
             return Plan::act(Planned::look(Pool::key_of(&class)));
         }
-        return without_class(cx, key, request, &class);
+        let failed = intent::failed_by_person(cx, request);
+        return failed.unwrap_or_else(|| without_class(cx, key, request, &class));
     }
     let mut plan = Plan::default();
     // Its deadline was set while its class could not be read.
@@ -220,9 +221,8 @@ fn without_class(cx: &Context<'_>, key: &RequestKey, request: &Request, class: &
 
 /// What ends a request whatever it holds: a person, GitHub, a newer attempt, or its maximum runtime.
 fn ended_early(cx: &Context<'_>, key: &RequestKey, request: &Request, holding: &Holding<'_>) -> Option<Plan> {
-    if request.intent.fail_requested_at.is_some() {
-        let by = request.intent.fail_requested_by.as_deref().unwrap_or("a person");
-        return Some(fail(cx, request, "FailedByPerson", format!("failed by {by}")));
+    if let Some(plan) = intent::failed_by_person(cx, request) {
+        return Some(plan);
     }
     if let Some(why) = cx.yard.requests.get(key).and_then(|asked| asked.refused.clone()) {
         return Some(fail(cx, request, "NotAllowed", why));

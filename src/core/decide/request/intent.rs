@@ -1,15 +1,22 @@
 //! Handles changes of an intent after the request was accepted: it is served as accepted, except that a higher count is
-//! accepted too.
+//! accepted too, and that a person can end it.
 
 use jiff::Timestamp;
 
 use crate::model::{Condition, ConditionType, MOST_MACHINES, Request};
 
-use super::write;
+use super::{fail, write};
 use crate::decide::context::Context;
 use crate::decide::reason::machines;
 use crate::decide::{Note, Plan};
 use crate::yard::Yard;
+
+/// The end of a request of which a person asked that it fail.
+pub(super) fn failed_by_person(cx: &Context<'_>, request: &Request) -> Option<Plan> {
+    request.intent.fail_requested_at?;
+    let by = request.intent.fail_requested_by.as_deref().unwrap_or("a person");
+    Some(fail(cx, request, "FailedByPerson", format!("failed by {by}")))
+}
 
 /// Judges a changed intent: a higher count within the class's `max` is accepted, any other change is ignored and
 /// reported.

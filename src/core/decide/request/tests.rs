@@ -96,6 +96,15 @@ fn a_request_waits_for_an_unreadable_class_until_its_deadline_without_a_read_loo
 }
 
 #[test]
+fn a_person_can_fail_a_request_whose_class_cannot_be_read() {
+    let mut scene = Scene::empty();
+    scene.spoil(&Pool::key_of(&linux()), None);
+    scene.put(&new(json!({"failRequestedAt": at(-1), "failRequestedBy": "cli:ada"})));
+    let (step, note) = answer(&scene.of_request("1"));
+    assert_eq!((step.after.phase(), note.reason), (Phase::Failed, "FailedByPerson"));
+}
+
+#[test]
 fn who_waited_for_an_unreadable_class_is_judged_by_it_when_it_can_be_read() {
     let mut scene = Scene::empty();
     scene.put(&new(json!({})));
