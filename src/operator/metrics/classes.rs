@@ -14,8 +14,18 @@ use crate::yard::BackoffKind;
 pub const OTHER: &str = "_other";
 
 /// Why requests fail, as their condition says; the last stands for what a newer version adds.
-pub(super) const FAILURES: [&str; 7] =
-    ["UnknownClass", "NotAllowed", "Invalid", "OverMax", "DeadlinePassed", "FailedByPerson", "Other"];
+pub(super) const FAILURES: [&str; 10] = [
+    "UnknownClass",
+    "NotAllowed",
+    "Invalid",
+    "OverMax",
+    "TooMany",
+    "Quota",
+    "LabelTaken",
+    "DeadlinePassed",
+    "FailedByPerson",
+    "Other",
+];
 
 /// How many classes have series of their own; each has about 60.
 const LIMIT: usize = 200;

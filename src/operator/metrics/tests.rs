@@ -100,6 +100,11 @@ async fn failures_are_counted_by_the_reasons_there_are() {
     }
     assert_eq!((counted("linux", "DeadlinePassed"), counted("linux", "Other")), (1.0, 1.0));
     assert_eq!(counted("_other", "UnknownClass"), 1.0);
+    let refused = ["NotAllowed", "Invalid", "OverMax", "TooMany", "Quota", "LabelTaken", "FailedByPerson"];
+    for reason in refused {
+        metrics.request_failed("linux", reason);
+        assert_eq!(counted("linux", reason), 1.0, "{reason}");
+    }
 }
 
 #[tokio::test]
