@@ -261,10 +261,11 @@ fn bounds(path: &str, spec: &PoolSpec, problems: &mut Problems) {
     problems.keep(spec.jobs.check(spec.reuse_within, spec.registration_mode).map_err(of_class));
     problems.keep(spec.jobs.check_environment().map_err(of_class));
     problems.keep(spec.check_ahead().map_err(of_class));
-    let keeps = spec.desired.max(spec.min) > 0 || spec.schedules.iter().any(|schedule| schedule.desired > 0);
+    let scheduled = spec.schedules.iter().any(|schedule| schedule.desired > 0);
+    let keeps = spec.desired.max(spec.min) > 0 || scheduled || spec.sizing.is_some();
     if keeps && spec.idle_seconds < SHORTEST_IDLE {
         let message = format!("must be at least {SHORTEST_IDLE} where a pool keeps machines idle");
-        let fix = "raise it, or keep none (desired, min and schedules 0)";
+        let fix = "raise it, or keep none (desired, min and schedules 0, and no sizing)";
         problems.add(FieldError::new(
             format!("{path}.idleSeconds"),
             spec.idle_seconds.to_string(),
@@ -433,6 +434,26 @@ mod tests {
             assert!(found[0].field.starts_with(&format!("pools[0].{key}")), "{found:?}");
             assert!(!found[0].fix.is_empty() && !found[0].message.is_empty());
         }
+    }
+
+    #[test]
+    fn a_pool_that_keeps_machines_lets_none_idle_for_less_than_a_minute() {
+        let keeps = [
+            json!({"desired": 1}),
+            json!({"min": 1}),
+            json!({"schedules": [{"cron": "0 8 * * *", "desired": 1}]}),
+            json!({"sizing": {"waitP95": "20s"}}),
+        ];
+        let found = |more: &Value, idle: u64| {
+            let mut spec = json!({"resourceClass": "a", "max": 5, "idleSeconds": idle});
+            spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            problems_of(json!([spec])).into_iter().map(|problem| problem.field).collect::<Vec<_>>()
+        };
+        for more in keeps {
+            assert_eq!(found(&more, 59), ["pools[0].idleSeconds"], "{more}");
+            assert_eq!(found(&more, 60), [""; 0], "{more}");
+        }
+        assert_eq!(found(&json!({}), 1), [""; 0]);
     }
 
     #[test]
