@@ -362,5 +362,6 @@ fn described(request: &Request) -> Vec<(&'static str, String)> {
         // The contract's default: the class's own, which may be less, stands in a record that workflows may not read.
         ("maxRuntimeMinutes", intent.max_runtime_minutes.unwrap_or(MAX_RUNTIME_MINUTES).to_string()),
         ("timeoutSeconds", intent.timeout_seconds.to_string()),
+        ("priority", intent.priority.clone().unwrap_or_else(|| "the usual one".into())),
     ]
 }

@@ -85,9 +85,16 @@ fn a_repeated_intent_is_the_same_request_and_a_different_one_is_refused() {
     let before = yard.record(&request("default", 1));
     // The default said and left out are the same intent.
     yard.provision(&["--min-count", "2"], 0);
-    let error = yard.provision(&["--count", "4", "--usage-class", "spot", "-o", "json"], 1).error();
+    let other = ["--count", "4", "--usage-class", "spot", "--priority", "high", "-o", "json"];
+    let error = yard.provision(&other, 1).error();
     let message = error["message"].as_str().expect("text");
-    for part in ["count is 2, asked for 4", "usageClass is any, asked for spot", "there:", "asked:"] {
+    for part in [
+        "count is 2, asked for 4",
+        "usageClass is any, asked for spot",
+        "priority is the usual one, asked for high",
+        "there:",
+        "asked:",
+    ] {
         assert!(message.contains(part), "{part}: {message}");
     }
     assert_eq!(yard.record(&request("default", 1)), before);
