@@ -301,10 +301,11 @@ fn judge_image(spec: &PoolSpec, ami: &str, image: &Image) -> Check {
         .and_then(|one| one.ebs())
         .and_then(|ebs| ebs.volume_size())
         .and_then(|gib| u32::try_from(gib).ok());
-    if let (Some(needed), Some(configured)) = (gib, spec.launch.volume_gib)
+    if let (Some(needed), Some(configured)) = (gib, spec.launch.root_volume().gib)
         && needed > configured
     {
-        let fix = format!("`runyard set pool {class} launch.volumeGiB={needed}`, or leave it out");
+        let field = if spec.launch.volume.gib.is_some() { "volume.gib" } else { "volumeGiB" };
+        let fix = format!("`runyard set pool {class} launch.{field}={needed}`, or leave it out");
         return Check::wrong(
             what,
             format!("{ami} has a root volume of {needed} GiB, and the class gives {configured} GiB"),
@@ -351,6 +352,9 @@ mod tests {
         let large = judge_image(&spec, "ami-1", &image("x86_64", 30));
         assert_eq!(problem(&large), Some("ami-1 has a root volume of 30 GiB, and the class gives 20 GiB"));
         assert!(format!("{large:?}").contains("launch.volumeGiB=30"), "{large:?}");
+        spec.launch.volume.gib = spec.launch.volume_gib.take();
+        let large = judge_image(&spec, "ami-1", &image("x86_64", 30));
+        assert!(format!("{large:?}").contains("launch.volume.gib=30"), "{large:?}");
         let pending = Image::builder().state(ImageState::Pending).build();
         assert_eq!(problem(&judge_image(&spec, "ami-1", &pending)), Some("ami-1 is pending"));
     }
