@@ -13,6 +13,6 @@ pub use causes::{CAUSES, Cause, Probable, probable};
 pub use evidence::{Said, evidence, related};
 pub use forecast::{Forecast, Pace, forecast};
 pub use plan::{judge, picture};
-pub use record::{explain, machine, pool, remark};
+pub use record::{explain, is_settled, machine, pool, remark};
 pub use shares::{ShareReport, before, shares};
 pub use sizing::hours_ahead;

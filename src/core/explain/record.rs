@@ -1,8 +1,8 @@
 //! Explains in sentences why a record is in its state, what it waits for, and when it ends.
 
 use crate::decide::{Context, Plan, Policy, Role, WaitReason, effective};
-use crate::model::{ClassName, InstanceArn, Phase, RecordId, Request, RequestKey, State, kept_of};
-use crate::yard::{Demand, Now, Tracked, Unit, Yard};
+use crate::model::{ClassName, InstanceArn, Phase, Pool, RecordId, Request, RequestKey, State, kept_of};
+use crate::yard::{Class, Demand, Now, Tracked, Unit, Yard};
 
 use super::{Pace, before, forecast, judge};
 
@@ -127,16 +127,28 @@ pub fn pool(yard: &Yard, now: Now, name: &ClassName) -> Vec<String> {
             many => format!("{many} requests wait for machines, the oldest ({first}) since {since}"),
         });
     }
-    let idle = class.pooled.len() as u32 + class.cleaning + class.warm_created;
-    let (desired, max) = (effective(pool, now.wall).desired, pool.spec.max);
-    if idle < desired && class.taken() >= max {
-        let lacks = desired - idle;
+    let (lacks, max) = (lacks(class, pool, now), pool.spec.max);
+    if lacks > 0 && class.taken() >= max {
         lines.push(format!(
             "waits: {lacks} more idle machines are wanted, and there are as many machines as max allows ({max})"
         ));
     }
     lines.extend(super::sizing::told(pool, now));
     lines
+}
+
+/// Whether a class lacks nothing: it launches and claims, no request waits for it, and it has the idle machines that it
+/// wants.
+pub fn is_settled(yard: &Yard, now: Now, name: &ClassName) -> bool {
+    let Some(class) = yard.class(name) else { return true };
+    let Some(pool) = &class.pool else { return true };
+    !pool.spec.paused && class.waiting.all().is_empty() && lacks(class, pool, now) == 0
+}
+
+/// How many idle machines a class lacks, those that are being cleaned or booted counted.
+fn lacks(class: &Class, pool: &Pool, now: Now) -> u32 {
+    let idle = class.pooled.len() as u32 + class.cleaning + class.warm_created;
+    effective(pool, now.wall).desired.saturating_sub(idle)
 }
 
 fn headline(request: &Request) -> String {
@@ -220,7 +232,7 @@ mod tests {
     use crate::decide::Effect;
     use crate::explain::picture;
     use crate::model::{Item, Lease};
-    use crate::model::{Pool, Record as _, Signal};
+    use crate::model::{Record as _, Signal};
     use crate::testing::{Scene, a_minute_each, arn, ask, at, holding, machine, request};
 
     fn item(value: serde_json::Value) -> Item {
@@ -378,6 +390,22 @@ mod tests {
             ["acme/web run 3/default/1 asks for 1 of class linux: Failed", "no capacity"],
             "what is over waits for nothing"
         );
+    }
+
+    #[test]
+    fn a_class_is_settled_when_it_lacks_nothing_and_nobody_waits() {
+        let settled = |spec: serde_json::Value, waits: bool| {
+            let mut scene = Scene::with(spec);
+            scene.add(machine("i-1").pooled());
+            if waits {
+                scene.put(&request("1", 1, serde_json::json!({})));
+            }
+            is_settled(&scene.yard, scene.now, &crate::testing::linux())
+        };
+        assert!(settled(serde_json::json!({"desired": 1}), false));
+        assert!(!settled(serde_json::json!({"desired": 2}), false), "an idle machine is lacking");
+        assert!(!settled(serde_json::json!({"desired": 1}), true), "a request waits");
+        assert!(!settled(serde_json::json!({"desired": 1, "paused": true}), false), "it is paused");
     }
 
     #[test]

@@ -18,7 +18,10 @@ use crate::config::{self, Config};
 use crate::decide::{Effect, Plan, Planned, Policy, Wait};
 use crate::explain;
 use crate::model::{Item, Kind, Launch, Pool, Reading, RecordId, Repository, TableName, read};
-use crate::yard::Unit;
+use crate::yard::{Unit, Yard};
+
+/// Of how many waiting requests `explain pool` tells why they wait.
+const WAITS_TOLD: usize = 3;
 
 /// Tells what the operator would do now.
 #[derive(Debug, Args)]
@@ -286,10 +289,20 @@ fn about(items: &[Item], policy: &Policy, now: jiff::Timestamp, key: &RecordId) 
     };
     let next = actions.iter().filter(|action| concerns(action));
     let next = next.map(|action| format!("next: {}", action.describe()));
-    let waits = waits.iter().filter(|wait| wait.subject == *key);
-    lines.extend(next.chain(waits.map(|wait| format!("waits: {}", wait.message))));
+    let own = waits.iter().filter(|wait| wait.subject == *key);
+    let own = own.map(|wait| format!("waits: {}", wait.message));
+    // What a class has too few machines for is told of the requests that wait for them.
+    let of_class = |wait: &&Wait| {
+        let request = wait.subject.request().and_then(|id| yard.request(id));
+        class.is_some() && request.and_then(Yard::class_of).as_ref() == class
+    };
+    let others = waits.iter().filter(of_class).take(WAITS_TOLD);
+    let others = others.map(|wait| format!("waits: {}: {}", named(&wait.subject), wait.message));
+    lines.extend(next.chain(own).chain(others));
     if !lines.iter().any(|line| line.starts_with("next:") || line.starts_with("waits:")) {
-        lines.push("it is as it should be: there is nothing to do about it now".into());
+        let settled = class.is_none_or(|class| explain::is_settled(&yard, moment, class));
+        let so = if settled { "it is as it should be: " } else { "" };
+        lines.push(format!("{so}there is nothing to do about it now"));
     }
     lines
 }
