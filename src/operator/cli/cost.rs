@@ -26,8 +26,8 @@ use crate::prices;
 /// What the machines cost.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Costs are list prices in US dollars, before discounts, savings plans and taxes: not a bill. What idle machines cost is
-shared among those who used their pool, as --share-idle says; what nobody bears is a row of its own. `-o csv` has a line
+Costs are list prices in US dollars, before discounts, savings plans and taxes: not a bill. What idle machines cost is \
+shared among those who used their pool, as --share-idle says; what nobody bears is a row of its own. `-o csv` has a line \
 for each row, `-o focus` a line for each machine, request and day with the columns of FOCUS 1.2.
 
 Examples:

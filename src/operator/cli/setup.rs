@@ -45,13 +45,14 @@ enum SetupWhat {
 /// Makes the GitHub App.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-It prints an address of this machine; open it in a browser here, or through `ssh -L PORT:127.0.0.1:PORT`. GitHub shows what
-the App may do, and a click makes it. The key is written before anything else happens, readable by you alone; nothing that
-exists is overwritten.
+It prints an address of this machine; open it in a browser here, or through `ssh -L PORT:127.0.0.1:PORT`. GitHub shows \
+what the App may do, and a click makes it. The key is written before anything else happens, readable by you alone; nothing \
+that exists is overwritten.
 
 Examples:
   runyard setup github --organization acme --key-file app.pem
-  runyard setup github --organization acme --scope organization --secret-manifest secret.yaml --namespace ci")]
+  runyard setup github --organization acme --scope organization \\
+    --secret-manifest secret.yaml --namespace ci")]
 pub(crate) struct GithubArgs {
     /// The organisation the App belongs to and is installed in [default: your own account]
     #[arg(long, value_name = "ORG", value_parser = login)]
