@@ -117,7 +117,8 @@ fn unreadable(record: String, problem: String) -> Finding {
         reason: "UnreadableRecord",
         record,
         problem,
-        fix: "mend the attribute by hand, or delete the record; nothing else touches it".into(),
+        fix: "correct the attribute with any DynamoDB client and raise `version`; nothing else touches it"
+            .into(),
         mend: Vec::new(),
     }
 }
