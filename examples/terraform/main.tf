@@ -63,7 +63,7 @@ output "machine_security_group" {
   value = module.runyard.machine_security_group
 }
 
-# What workflows become: their variable RUNYARD_ROLE.
+# The role that workflows assume: their variable RUNYARD_ROLE.
 output "workflow_role" {
   value = module.runyard.workflow_role
 }
