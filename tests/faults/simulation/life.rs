@@ -270,7 +270,7 @@ fn undecided(world: &World) -> Vec<String> {
     // Every queued job with our label gets a machine or a reason, which its attempt's request has.
     let waited_for = world.waited_for.lock().unwrap();
     let lacking = waited_for.iter().filter(|key| laws.request_of(key).is_none());
-    wrong.extend(lacking.map(|key| format!("L10 jobs wait for {key}, which nobody wrote")));
+    wrong.extend(lacking.map(|key| format!("L14 jobs wait for {key}, which nobody wrote")));
     wrong
 }
 
