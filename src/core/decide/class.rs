@@ -207,7 +207,10 @@ fn report(cx: &Context<'_>, class: &Class, pool: &Pool, plan: &mut Plan) {
     if let Some(since) = unwritten.filter(|_| cx.role.lease.is_some()) {
         plan.wake_at(since + USAGE_EVERY);
     }
-    let same = pool.status.counts == counts && pool.status.message == message && !used;
+    let conditions = report.conditions(cx, class, pool);
+    let status = &pool.status;
+    let alike = status.counts == counts && are_alike(&status.conditions, &conditions);
+    let same = alike && status.message == message && !used;
     // What is pinned is written first.
     let pinning = plan.actions.iter().any(|planned| planned.holds(pool.key()));
     if same || pinning || cx.yard.is_busy(pool.key()) || cx.role.lease.is_none() {
@@ -222,12 +225,18 @@ fn report(cx: &Context<'_>, class: &Class, pool: &Pool, plan: &mut Plan) {
     let step = Step::of(pool, cx.now.wall, |next| {
         next.status.counts = counts;
         next.status.message = message;
-        next.status.conditions = report.conditions(cx, class, pool);
+        next.status.conditions = conditions;
         if unwritten.is_some() {
             next.status.usage = class.shares.usage(cx.now.wall, cx.now.mono);
         }
     });
     plan.actions.push(Planned::pool(step));
+}
+
+/// Whether conditions say the same, whatever their messages count.
+fn are_alike(some: &[Condition], others: &[Condition]) -> bool {
+    let told = |one: &Condition| (one.condition_type, one.status, one.reason.clone());
+    some.iter().map(told).eq(others.iter().map(told))
 }
 
 #[cfg(test)]

@@ -434,6 +434,26 @@ mod reports {
     }
 
     #[test]
+    fn a_condition_that_is_over_goes_although_nothing_else_changed() {
+        let mut scene = Scene::with(json!({"desired": 1}));
+        pooled(&mut scene, &["i-1"]);
+        let mut told = report(&scene).unwrap();
+        let over = |pool: &mut Pool| {
+            let mut doubtful = pool.status.conditions[0].clone();
+            doubtful.condition_type = ConditionType::Doubtful;
+            pool.status.conditions.push(doubtful);
+        };
+        scene.put(&told);
+        assert!(report(&scene).is_none());
+        over(&mut told);
+        told.version += 1;
+        scene.put(&told);
+        let told = report(&scene).unwrap().status.conditions;
+        assert!(told.iter().all(|one| one.condition_type != ConditionType::Doubtful), "{told:?}");
+        assert_eq!(told.len(), 2);
+    }
+
+    #[test]
     fn the_same_counts_with_another_wish_are_told_too() {
         let mut scene = Scene::with(json!({"desired": 1}));
         pooled(&mut scene, &["i-1"]);
