@@ -235,8 +235,10 @@ fn report(cx: &Context<'_>, class: &Class, pool: &Pool, plan: &mut Plan) {
 
 /// Whether conditions say the same, whatever their messages count.
 fn are_alike(some: &[Condition], others: &[Condition]) -> bool {
-    let told = |one: &Condition| (one.condition_type, one.status, one.reason.clone());
-    some.iter().map(told).eq(others.iter().map(told))
+    let same = |(one, other): (&Condition, &Condition)| {
+        (one.condition_type, one.status, &one.reason) == (other.condition_type, other.status, &other.reason)
+    };
+    some.len() == others.len() && some.iter().zip(others).all(same)
 }
 
 #[cfg(test)]
