@@ -5,6 +5,8 @@ use std::time::Duration;
 use runyard::decide::{Followed, Following};
 use runyard::model::{ConditionType, Pool, RecordId, State};
 use runyard::ports::github::{EndOfLife, RunnerApplication};
+use runyard::ports::{GitHubError, StoreError};
+use runyard_fakes::Fault;
 use serde_json::json;
 
 use runyard_tests::world::{World, linux};
@@ -49,6 +51,59 @@ async fn a_class_is_held_back_with_the_reason_and_launches_nothing_that_gets_no_
     let failed = world.request(&second).await.status.message;
     assert!(failed.contains("no runner of its version"), "{failed}");
     assert!(left(&world, "runtime") < 0.0);
+}
+
+async fn without_the_table(world: &World, length: Duration) {
+    world.store.heal();
+    for _ in 0..100_000 {
+        world.store.next_read(Fault::Fail(StoreError::Unknown("away".into())));
+        world.store.next_write(Fault::Fail(StoreError::Unknown("away".into())));
+    }
+    world.store.break_watches();
+    tokio::time::sleep(length).await;
+}
+
+/// What it was told a day ago a leader would have asked for again.
+#[tokio::test(start_paused = true)]
+async fn an_operator_that_leads_no_more_forgets_after_a_day_when_a_version_ends() {
+    let world = pinned("2.336.0");
+    let end = world.at() + Duration::from_secs(40 * 24 * 3600);
+    world.github.set_end_of_life("2.336.0", EndOfLife { registration: None, runtime: Some(end) });
+    world.pool(linux(0, 9)).await;
+    world.start();
+    let first = world.provision("1", "linux", 1, json!({})).await;
+    world.until_phase(&first, "Ready", 120).await;
+    world.sleep(180).await;
+    for _ in 0..23 {
+        without_the_table(&world, Duration::from_secs(3600)).await;
+        assert!(left(&world, "runtime").is_finite());
+    }
+    for _ in 0..2 {
+        without_the_table(&world, Duration::from_secs(3600)).await;
+    }
+    assert!(left(&world, "runtime").is_infinite());
+}
+
+/// Its lease ran out while the table was away. Until GitHub answered again it launched machines that get no job.
+#[tokio::test(start_paused = true)]
+async fn an_operator_that_leads_again_after_an_outage_still_knows_that_a_version_ended() {
+    let world = pinned("2.336.0");
+    let end = world.at() + Duration::from_secs(600);
+    world.github.set_end_of_life("2.336.0", EndOfLife { registration: None, runtime: Some(end) });
+    world.pool(linux(0, 9)).await;
+    world.start();
+    let first = world.provision("1", "linux", 1, json!({"maxRuntimeMinutes": 5})).await;
+    world.until_phase(&first, "Ready", 120).await;
+    world.sleep(700).await;
+    let launched = world.compute.orders().len();
+    world.github.outage_of("end_of_life", Some(GitHubError::Unreachable("away".into())));
+    without_the_table(&world, Duration::from_secs(120)).await;
+    world.store.heal();
+    world.sleep(60).await;
+    let second = world.provision("2", "linux", 3, json!({})).await;
+    world.until_phase(&second, "Failed", 700).await;
+    assert!(blocked(&world).await.is_some(), "the class says so");
+    assert_eq!(world.compute.orders().len(), launched, "nothing is launched in vain");
 }
 
 #[tokio::test(start_paused = true)]

@@ -38,7 +38,7 @@ pub(super) struct VersionClock {
     pub(super) ask: mpsc::Sender<runner_gc::Ask>,
     /// Which machines follow GitHub's list.
     pub(super) following: Following,
-    /// What GitHub said; nothing while it is not known, or by an operator that does not lead.
+    /// What GitHub said; nothing while it is not known, or a day after an operator led.
     pub(super) news: watch::Sender<RunnerNews>,
 }
 
@@ -56,9 +56,13 @@ impl VersionClock {
     async fn watch(&mut self) {
         loop {
             if self.lease.borrow_and_update().is_none() {
-                self.news.send_if_modified(|news| std::mem::take(news) != RunnerNews::default());
-                if self.lease.changed().await.is_err() {
-                    return;
+                // Whoever leads again in a moment launches nothing for a version of which it knew that it ended.
+                match tokio::time::timeout(DAY, self.lease.changed()).await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(_)) => return,
+                    Err(_) => {
+                        self.news.send_if_modified(|news| std::mem::take(news) != RunnerNews::default());
+                    }
                 }
                 continue;
             }
