@@ -164,33 +164,48 @@ impl<'a> Report<'a> {
         }
     }
 
-    fn conditions(&self, cx: &Context<'_>, class: &Class, pool: &Pool) -> Vec<Condition> {
-        let is = |kind, status, reason: &str, message| {
-            Condition::since(&pool.status.conditions, kind, status, reason, message, cx.now.wall)
-        };
-        let warm = format!("{} idle of {}", self.idle, self.desired);
-        let failures = format!("{} failures in a row{}", class.backoff.failures, capacity::refused(class));
+    /// The conditions that a class has: their types, whether they hold, and their reasons.
+    fn kinds(&self) -> [Option<(ConditionType, bool, &'static str)>; 6] {
         let blocked = match &self.unsupported {
-            Some(why) => is(ConditionType::Blocked, true, capacity::DEPRECATED, why.clone()),
-            None => is(ConditionType::Blocked, self.held_back, "Launches", failures),
+            Some(_) => (ConditionType::Blocked, true, capacity::DEPRECATED),
+            None => (ConditionType::Blocked, self.held_back, "Launches"),
         };
-        let mut conditions = vec![is(ConditionType::Warm, self.idle >= self.desired, "Idle", warm), blocked];
-        conditions
-            .extend(self.doubt.map(|doubt| is(ConditionType::Doubtful, true, "Silence", beats::told(doubt))));
-        conditions.extend(self.held_back_runner.map(|held| {
-            let message = format!("runner {}: {}", held.package.version, held.message);
-            is(ConditionType::RunnerHeldBack, true, "TrialFailed", message)
-        }));
-        conditions.extend(
-            self.runner_ends
-                .as_ref()
-                .map(|ends| is(ConditionType::RunnerEnds, true, "EndOfLife", ends.clone())),
-        );
-        conditions.extend(self.stuck.map(|(actions, first)| {
-            let more = if actions > 1 { format!(" (and {} more)", actions - 1) } else { String::new() };
-            is(ConditionType::Stuck, true, "Repeats", format!("{first}{more}"))
-        }));
-        conditions
+        [
+            Some((ConditionType::Warm, self.idle >= self.desired, "Idle")),
+            Some(blocked),
+            self.doubt.map(|_| (ConditionType::Doubtful, true, "Silence")),
+            self.held_back_runner.map(|_| (ConditionType::RunnerHeldBack, true, "TrialFailed")),
+            self.runner_ends.as_ref().map(|_| (ConditionType::RunnerEnds, true, "EndOfLife")),
+            self.stuck.map(|_| (ConditionType::Stuck, true, "Repeats")),
+        ]
+    }
+
+    /// Whether a pool has these conditions, whatever their messages count.
+    fn is_told(&self, pool: &Pool) -> bool {
+        let told =
+            pool.status.conditions.iter().map(|one| (one.condition_type, one.status, one.reason.as_str()));
+        told.eq(self.kinds().into_iter().flatten())
+    }
+
+    fn conditions(&self, cx: &Context<'_>, class: &Class, pool: &Pool) -> Vec<Condition> {
+        let failures = || format!("{} failures in a row{}", class.backoff.failures, capacity::refused(class));
+        let messages = [
+            Some(format!("{} idle of {}", self.idle, self.desired)),
+            Some(self.unsupported.clone().unwrap_or_else(failures)),
+            self.doubt.map(beats::told),
+            self.held_back_runner.map(|held| format!("runner {}: {}", held.package.version, held.message)),
+            self.runner_ends.clone(),
+            self.stuck.map(|(actions, first)| {
+                let more = if actions > 1 { format!(" (and {} more)", actions - 1) } else { String::new() };
+                format!("{first}{more}")
+            }),
+        ];
+        let told = self.kinds().into_iter().zip(messages);
+        told.filter_map(|(kind, message)| {
+            let (kind, status, reason) = kind?;
+            Some(Condition::since(&pool.status.conditions, kind, status, reason, message?, cx.now.wall))
+        })
+        .collect()
     }
 }
 
@@ -207,10 +222,8 @@ fn report(cx: &Context<'_>, class: &Class, pool: &Pool, plan: &mut Plan) {
     if let Some(since) = unwritten.filter(|_| cx.role.lease.is_some()) {
         plan.wake_at(since + USAGE_EVERY);
     }
-    let conditions = report.conditions(cx, class, pool);
-    let status = &pool.status;
-    let alike = status.counts == counts && are_alike(&status.conditions, &conditions);
-    let same = alike && status.message == message && !used;
+    let same =
+        pool.status.counts == counts && pool.status.message == message && report.is_told(pool) && !used;
     // What is pinned is written first.
     let pinning = plan.actions.iter().any(|planned| planned.holds(pool.key()));
     if same || pinning || cx.yard.is_busy(pool.key()) || cx.role.lease.is_none() {
@@ -225,20 +238,12 @@ fn report(cx: &Context<'_>, class: &Class, pool: &Pool, plan: &mut Plan) {
     let step = Step::of(pool, cx.now.wall, |next| {
         next.status.counts = counts;
         next.status.message = message;
-        next.status.conditions = conditions;
+        next.status.conditions = report.conditions(cx, class, pool);
         if unwritten.is_some() {
             next.status.usage = class.shares.usage(cx.now.wall, cx.now.mono);
         }
     });
     plan.actions.push(Planned::pool(step));
-}
-
-/// Whether conditions say the same, whatever their messages count.
-fn are_alike(some: &[Condition], others: &[Condition]) -> bool {
-    let same = |(one, other): (&Condition, &Condition)| {
-        (one.condition_type, one.status, &one.reason) == (other.condition_type, other.status, &other.reason)
-    };
-    some.len() == others.len() && some.iter().zip(others).all(same)
 }
 
 #[cfg(test)]
