@@ -80,7 +80,7 @@ pub(super) fn serve(
     true
 }
 
-/// Why no machine of the class is lent now, if so. Whoever does not lead has asked GitHub for no dates, and goes by what
+/// Why no machine of the class is lent now, if so. Whoever never led has asked GitHub for no dates, and goes by what
 /// the leader wrote.
 fn closed(cx: &Context<'_>, class: &Class, spec: &PoolSpec) -> Option<(WaitReason, String)> {
     if spec.paused {
