@@ -29,6 +29,7 @@ mod runner;
 mod scope;
 mod shell;
 mod sweep;
+mod unpacked;
 mod version;
 mod walk;
 
@@ -56,6 +57,7 @@ pub(crate) use self::network::has_ipv6;
 pub use self::reach::written_to;
 pub use self::refusal::job_started;
 pub use self::sweep::SweepPaths;
+use self::unpacked::Slot;
 use crate::clock::SystemClock;
 use crate::disk;
 use crate::task::{Executor, GithubFailure, Task, TaskOutcome, Written};
@@ -146,6 +148,8 @@ pub struct Host {
     directories: Arc<tokio::sync::Mutex<()>>,
     /// The package that the record names, or why it is not run; none where it names none.
     named: Mutex<Option<Result<PackageSource, String>>>,
+    /// The packages that this agent knows to be unpacked whole, by digest.
+    unpacked: Mutex<BTreeMap<String, Slot>>,
     /// What was prepared for the next claim. Whoever prepares it holds this.
     next: Arc<tokio::sync::Mutex<Option<Prepared>>>,
     /// Of that, what the runner of the claim at hand is to be started in.
@@ -191,6 +195,7 @@ impl Host {
             links,
             directories: Arc::default(),
             named: Mutex::default(),
+            unpacked: Mutex::default(),
             next: Arc::default(),
             runner_jail: Mutex::default(),
             secrets: Mutex::default(),

@@ -181,6 +181,11 @@ fn what_was_prepared_of_another_machine_than_it_is_now_is_thrown_away() {
 }
 
 #[test]
+fn a_runner_lists_all_above_it_and_shares_programs_that_no_job_changes() {
+    apart("on_a_machine_programs_are_shared");
+}
+
+#[test]
 fn a_job_of_another_run_is_refused_from_within_its_jail() {
     apart("on_a_machine_another_runs_job");
 }
@@ -218,7 +223,9 @@ fn package() -> (Vec<u8>, String) {
                        echo job-done\nwhile :; do sleep 0.05; done\n"
     );
     let mut tar = tar::Builder::new(flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast()));
-    for (name, script) in [("config.sh", config), ("run.sh", &run)] {
+    let programs = ["bin/Runner.Listener", "externals/node24/bin/node"];
+    let programs = programs.map(|name| (name, "#!/bin/sh\necho as it was\n"));
+    for (name, script) in [("config.sh", config), ("run.sh", &run)].into_iter().chain(programs) {
         let mut header = tar::Header::new_gnu();
         header.set_mode(0o755);
         header.set_size(script.len() as u64);
@@ -621,6 +628,121 @@ fn on_a_machine_that_changes() {
             };
             assert!(!processes().iter().any(held), "{what}: {:?}", processes());
             clean(&host, claim, runner).await;
+        }
+    });
+}
+
+/// Lists what is above it, as GitHub's runner does, and tries each way to change the programs that all claims share.
+const ATTACKS: &str = r#"
+here, above = os.getcwd(), os.getcwd()
+while above != "/":
+    above = os.path.dirname(above)
+    print("LISTS", above, sorted(os.listdir(above)) if above.startswith("/var/lib/runyard-test") else len(os.listdir(above)) > 0)
+for hidden in ["package", "logs", "keep", "next", "claims/i-jail.19", "begun"]:
+    refused("name of " + hidden, lambda: os.lstat("/var/lib/runyard-test/work/" + hidden))
+listener, node = here + "/bin/Runner.Listener", here + "/externals/node24/bin/node"
+print("RUNS", subprocess.run([node], capture_output=True, text=True).stdout.strip())
+def write(path, flags=os.O_WRONLY):
+    os.write(os.open(path, flags), b"changed")
+for path in [listener, node]:
+    for name, way in [("itself", path), ("proc self root", "/proc/self/root" + path), ("proc cwd", "/proc/self/cwd" + path[len(here):])]:
+        refused(name, lambda: write(way))
+        refused(name + " truncated", lambda: os.truncate(way, 0))
+        refused(name + " mode", lambda: os.chmod(way, 0o777))
+        refused(name + " owner", lambda: os.chown(way, os.getuid(), -1))
+        refused(name + " time", lambda: os.utime(way))
+        refused(name + " attribute", lambda: os.setxattr(way, "user.canary", b"1"))
+    held = os.open(path, os.O_RDONLY)
+    refused("by descriptor", lambda: write(f"/proc/self/fd/{held}"))
+    refused("by descriptor and mode", lambda: os.fchmod(held, 0o777))
+    refused("a link of its own", lambda: os.link(path, here + "/own"))
+    refused("removed", lambda: os.unlink(path))
+    refused("replaced", lambda: os.rename(here + "/run.sh", path))
+for name in ["bin", "externals"]:
+    refused(name + " renamed", lambda: os.rename(here + "/" + name, here + "/" + name + "2"))
+    refused(name + " removed", lambda: os.rmdir(here + "/" + name))
+    refused(name + " added to", lambda: os.open(here + "/" + name + "/new", os.O_WRONLY | os.O_CREAT))
+    refused(name + " mode", lambda: os.chmod(here + "/" + name, 0o777))
+refused("a process of root's", lambda: os.listdir("/proc/1/root/"))
+if libc.ptrace(16, 1, 0, 0) == 0: print("FOUND ptrace")
+ways = {
+    "unmounted": "umount bin", "detached": "umount -l bin",
+    "remounted": "mount -o remount,rw bin && echo x >bin/new",
+    "remounted by a bind": "mount -o remount,bind,rw bin && echo x >bin/new",
+    "bound": "mount --bind bin _own && mount -o remount,bind,rw _own && echo x >_own/new",
+    "bound with all": "mount --rbind . /mnt && mount -o remount,bind,rw /mnt/bin && echo x >/mnt/bin/new",
+    "covered": "mount --bind . /mnt && echo x >/mnt/bin/new && test -e /mnt/bin/Runner.Listener",
+    "below": "mount -t overlay -o lowerdir=bin,upperdir=../tmp/u,workdir=../tmp/w none _own && echo x >>bin/Runner.Listener",
+    "chmod": "chmod 777 bin/Runner.Listener", "chown": "chown 0 bin/Runner.Listener",
+    "mknod": "for d in $(cut -d: -f1 /proc/self/mountinfo | cut -d' ' -f3 | sort -u); do :; done; mknod _disk b 254 0 && echo x >_disk",
+}
+os.makedirs("_own", exist_ok=True)
+for place in ["../tmp/u", "../tmp/w"]: os.makedirs(place, exist_ok=True)
+for name, script in ways.items():
+    done = subprocess.run(["unshare", "-Urm", "sh", "-ec", script], capture_output=True, text=True)
+    if done.returncode == 0: print("FOUND", name)
+subprocess.run(["unshare", "-Urmp", "--fork", "sh", "-c", "mount -t tmpfs none /mnt; cp -a bin/. /mnt/ 2>/dev/null; echo changed >/mnt/Runner.Listener"], capture_output=True)
+print("ATTACKED", flush=True)
+"#;
+
+/// Of each file below the one unpacked runner: its name, its mode, its owner and what is in it.
+fn shared() -> Vec<String> {
+    let (mut open, mut found) = (vec![PathBuf::from(format!("{WORK}/package"))], Vec::new());
+    while let Some(path) = open.pop() {
+        let there = path.symlink_metadata().unwrap();
+        let content =
+            if there.is_file() { Sha256::digest(fs::read(&path).unwrap()).to_vec() } else { Vec::new() };
+        found.push(format!("{} {:o} {} {content:?}", path.display(), there.mode(), there.uid()));
+        if there.is_dir() {
+            open.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+        }
+    }
+    found.retain(|line| !line.contains(".complete") && !line.contains(".tar.gz"));
+    found.sort();
+    found
+}
+
+#[test]
+#[ignore = "called by a_runner_lists_all_above_it_and_shares_programs_that_no_job_changes"]
+fn on_a_machine_programs_are_shared() {
+    agent("wall");
+    let host = executor();
+    // Above the agent's directories, what a job may not list: it is shown nothing but the way to its own.
+    let above = PathBuf::from(WORK).parent().unwrap().to_owned();
+    runtime().block_on(async {
+        for (turn, mode) in [0o755, 0o711, 0o700].into_iter().enumerate() {
+            fs::set_permissions(&above, Permissions::from_mode(mode)).unwrap();
+            if turn > 0 {
+                host.prepare().await;
+            }
+            let before = if turn > 0 { shared() } else { Vec::new() };
+            let (claim, runner, said) = serve(&host, "i-jail.20", ATTACKS).await;
+            assert!(!said.contains("FOUND") && !said.contains("Traceback"), "{mode:o}: {said}");
+            assert!(said.contains("RUNS as it was") && said.contains("ATTACKED"), "{mode:o}: {said}");
+            for shows in [
+                format!("LISTS {WORK}/claims ['current']"),
+                format!("LISTS {WORK} ['claims', 'hook']"),
+                "LISTS /var/lib True".to_owned(),
+                "LISTS / True".to_owned(),
+            ] {
+                assert!(said.contains(&shows), "{mode:o}: {shows}: {said}");
+            }
+            let outside = PathBuf::from(format!("{WORK}/claims/{claim}/runner"));
+            for name in ["bin", "externals"] {
+                assert_eq!(
+                    fs::read_dir(outside.join(name)).unwrap().count(),
+                    0,
+                    "nothing is written for a claim"
+                );
+            }
+            let after = shared();
+            assert!(turn == 0 || after == before, "{before:#?}\n{after:#?}");
+            assert!(
+                after.iter().filter(|line| line.contains("/bin/Runner.Listener 100755 0 ")).count() == 1,
+                "{after:#?}"
+            );
+            clean(&host, claim, runner).await;
+            assert_eq!(shared(), after);
         }
     });
 }

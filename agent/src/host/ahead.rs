@@ -1,18 +1,21 @@
-//! Prepares, while nothing is asked of the machine, what its next claim needs: a claim's directories with the unpacked
-//! package, and the jails of its first scripts. All of it is root's until the claim, and serves one claim. What this
+//! Prepares, while nothing is asked of the machine, what its next claim needs: a claim's directories with a
+//! runner, and the jails of its first scripts. All of it is root's until the claim, and serves one claim. What this
 //! agent did not make itself on a clean machine, or what would be made in another way now, is thrown away.
 
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 
 use runyard_core::model::ClaimId;
+use tokio::sync::OwnedMutexGuard;
 
 use super::clean::mark_begun;
 use super::jail::StandingJail;
 use super::layout::ClaimDirs;
 use super::remove::remove;
-use super::{Host, disk, mounts, network, package};
+use super::unpacked::furnish;
+use super::{Host, disk, mounts, network};
 
 /// What the next claim needs, all but its directories, which have their place.
 pub(super) struct Prepared {
@@ -35,38 +38,25 @@ struct Jails {
 pub(super) type ScriptJails = Option<(StandingJail, StandingJail)>;
 
 impl Host {
-    /// Prepares the next claim, unless that is done or in progress. It goes on in the background if nobody waits for
-    /// it.
+    /// Prepares the next claim, unless that is done or in progress.
     pub(super) async fn prepare_next(&self) {
         let Ok(package) = self.package() else { return };
         // Not under the lock, for which a claim may wait.
-        if package.sha256 != self.settings.package.sha256
-            && let Err(why) = self.fetch(&package).await
-        {
-            tracing::warn!(why, "the next claim's runner package cannot be had yet");
-            return;
-        }
+        let tree = match self.fetch(&package).await {
+            Ok(tree) => tree,
+            Err(why) => {
+                tracing::warn!(why, "the next claim's runner package cannot be had yet");
+                return;
+            }
+        };
         let Ok(mut next) = self.next.clone().try_lock_owned() else { return };
         if next.as_ref().is_some_and(|next| next.sha256 == package.sha256) {
             return;
         }
         drop(next.take());
-        let begun = self.begin_next(&package.sha256).await;
-        let (archive, sha256) = (self.archive(&package), package.sha256);
-        let runner = self.next_dirs().runner();
-        let unpacking = tokio::task::spawn_blocking(move || {
-            match begun.and_then(|prepared| Ok((prepared, package::unpack(&archive, &sha256, &runner)?))) {
-                Ok((prepared, true)) => {
-                    tracing::info!("the next claim is prepared");
-                    *next = Some(prepared);
-                }
-                // The claim fetches it.
-                Ok((_, false)) => tracing::warn!("the runner package on disk is not the right one"),
-                Err(error) => tracing::warn!(%error, "the next claim cannot be prepared"),
-            }
-        });
-        if let Err(error) = unpacking.await {
-            tracing::warn!(%error, "the next claim cannot be prepared");
+        match self.begin_next(next, package.sha256, tree).await {
+            Ok(()) => tracing::info!("the next claim is prepared"),
+            Err(error) => tracing::warn!(%error, "the next claim cannot be prepared"),
         }
     }
 
@@ -74,17 +64,28 @@ impl Host {
         ClaimDirs { root: self.layout.next() }
     }
 
-    /// Empty directories, and jails around them that are being made.
-    async fn begin_next(&self, sha256: &str) -> io::Result<Prepared> {
-        let dirs = self.next_dirs();
-        let fresh = dirs.clone();
-        self.in_turn(move || {
-            remove(&fresh.root)?;
-            fresh.make()
-        })
-        .await?;
-        if self.settings.isolation.is_none() {
-            return Ok(Prepared { jails: None, made_of: String::new(), sha256: sha256.to_owned() });
+    /// Directories with a runner, and jails around them that are being made. The directories are made to the end, and a
+    /// claim waits for that, if nobody waits for it here any more.
+    async fn begin_next(
+        &self,
+        mut next: OwnedMutexGuard<Option<Prepared>>,
+        sha256: String,
+        tree: PathBuf,
+    ) -> io::Result<()> {
+        let (dirs, share) = (self.next_dirs(), self.share());
+        let (fresh, isolated) = (dirs.clone(), self.settings.isolation.is_some());
+        let plain = Prepared { jails: None, made_of: String::new(), sha256: sha256.clone() };
+        let mut next = self
+            .in_turn(move || {
+                remove(&fresh.root)?;
+                fresh.make()?;
+                furnish(&tree, &fresh.runner(), share)?;
+                *next = (!isolated).then_some(plain);
+                Ok(next)
+            })
+            .await?;
+        if !isolated {
+            return Ok(());
         }
         network::cut().await.map_err(io::Error::other)?;
         let made_of = mounts::made_of()?;
@@ -97,11 +98,12 @@ impl Host {
             (Some(check), Some(config), Some(run)) => Some(Jails { check, config, run }),
             (None, _, _) | (_, None, _) | (_, _, None) => None,
         };
-        Ok(Prepared { jails, made_of, sha256: sha256.to_owned() })
+        *next = Some(Prepared { jails, made_of, sha256 });
+        Ok(())
     }
 
-    /// Lets go of what was prepared: it is of no use for a claim under which something ran or ended. What is being
-    /// unpacked meanwhile has no living jail, by which it is known.
+    /// Lets go of what was prepared: it is of no use for a claim under which something ran or ended. What is being made
+    /// meanwhile has no living jail, by which it is known.
     pub(super) fn forget_next(&self) {
         drop(self.runner_jail.lock().expect("no holder panics").take());
         if let Ok(mut next) = self.next.try_lock() {
@@ -143,9 +145,12 @@ impl Host {
 
     /// Whether it is as it was made, and would be made the same now.
     async fn still_good(&self, prepared: &mut Prepared) -> io::Result<()> {
-        if self.package().map_err(io::Error::other)?.sha256 != prepared.sha256 {
+        let package = self.package().map_err(io::Error::other)?;
+        if package.sha256 != prepared.sha256 {
             return Err(io::Error::other("the claim names another runner package"));
         }
+        let tree = self.tree(&package);
+        tree.symlink_metadata().map_err(|e| disk::at(&tree, &e))?;
         let next = self.layout.next();
         let found = next.symlink_metadata().map_err(|e| disk::at(&next, &e))?;
         let own = found.is_dir() && found.uid() == nix::unistd::geteuid().as_raw();

@@ -21,11 +21,14 @@ const SHELL: &str = "/bin/sh";
 const HEAD: u64 = 256;
 
 impl Host {
-    /// Runs the pre-runner script, fetches the package, and sees that nothing is a job's already.
+    /// Runs the pre-runner script, fetches and unpacks the package, and sees that nothing is a job's already.
     ///
     /// # Errors
     /// Why it failed for good, with the tail of the script's log.
     pub(super) async fn boot(&self) -> Result<(), String> {
+        if self.settings.isolation.is_none() {
+            self.can_be_listed()?;
+        }
         if let Some(pre_runner) = &self.settings.pre_runner {
             let own = (pre_runner, self.layout.pre_runner_log());
             self.own_script("pre-runner", own, None, self.machine_scope()).await?;
@@ -34,6 +37,24 @@ impl Host {
         // nobody waits for that alone.
         let (fetched, given) = tokio::join!(self.fetch(&self.settings.package), self.nothing_is_the_jobs());
         fetched.map_err(|why| detail("the runner package cannot be had", &why, &[])).and(given)
+    }
+
+    /// Whether GitHub's runner, outside of a jail, can list all that is above it.
+    ///
+    /// # Errors
+    /// What it cannot, and what to do.
+    pub(super) fn can_be_listed(&self) -> Result<(), String> {
+        let account = self.settings.account.as_ref();
+        self.layout.unlisted(account).map_or(Ok(()), |dir| {
+            let whose = account.map_or("the agent's user", |account| &account.name);
+            Err(format!(
+                "work_dir {}: {whose} cannot list {}, and GitHub's runner ends where it cannot list each directory above \
+                 its own: chmod o+rx {}, or set work_dir to a directory elsewhere",
+                self.settings.work_dir.display(),
+                dir.display(),
+                dir.display()
+            ))
+        })
     }
 
     /// Runs the post-run script: the claim's processes are gone, its files are still there.

@@ -14,6 +14,7 @@ use super::output::{self, detail};
 use super::reach::keeps_to_its_own;
 use super::remove::{DIRECTORY, ENTRIES, empty, is_dir, remove};
 use super::sweep::{nothing_is_given, sweep};
+use super::unpacked::PROGRAMS;
 use super::walk::Moment;
 use super::{Account, Host, disk, kept, processes};
 use crate::task::{RunnerProcess, TaskOutcome, Wipe};
@@ -215,7 +216,7 @@ impl Host {
     ) -> io::Result<()> {
         // Whatever the job left there goes; the registration is elsewhere.
         self.make_fresh(dirs).await?;
-        self.unpacked(package.clone()).await?;
+        self.furnished(package.clone(), self.share()).await?;
         kept::copy(&self.layout.registration(), nix::unistd::geteuid().as_raw(), &package)?;
         self.hand_over(dirs).await
     }
@@ -249,11 +250,8 @@ fn begun(mark: &Path) -> io::Result<Option<Moment>> {
     }
 }
 
-/// What a runner only reads of its package: its programs, and the versions of node that it brings. Nearly all of ten
-/// thousand files are there, for each of which a claim would wait, and no job can put another program in their place.
-const PROGRAMS: [&str; 2] = ["bin", "externals"];
-
-/// Gives a claim's tree to the user jobs run as, but the programs of its runner. Its root comes last: until then it keeps
+/// Gives a claim's tree to the user jobs run as, but the programs of its runner, in whose place no job can put others. Its
+/// root comes last: until then it keeps
 /// everybody out who could put a link in the place of what was given already.
 fn give(dirs: &ClaimDirs, account: &Account) -> io::Result<()> {
     let packages = [dirs.runner(), dirs.removal()];

@@ -47,10 +47,18 @@ impl Host {
             claim: dirs.map(|dirs| dirs.root.clone()),
             inside: self.layout.inside().root,
             home: isolation.home.clone(),
-            hidden: self.layout.hidden(),
+            hidden: self.hidden(account),
             hook: self.layout.hook(),
+            programs: dirs.and_then(|_| Some(self.tree(&self.package().ok()?))),
             kept,
         })
+    }
+
+    /// What jobs see nothing of: the agent's directories, and what stands above those where a job could not list it, as
+    /// GitHub's runner must.
+    fn hidden(&self, account: &Account) -> Vec<PathBuf> {
+        let above = self.layout.unlisted(Some(account));
+        above.into_iter().chain(self.layout.hidden()).collect()
     }
 
     /// Begins to make a jail with the directories of a claim, for a script that writes into a log, a new one; none

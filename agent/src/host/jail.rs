@@ -66,6 +66,9 @@ pub struct Jail {
     pub hidden: Vec<PathBuf>,
     /// What the runner calls before each job, below one of those: seen, and not to be changed.
     pub hook: PathBuf,
+    /// The unpacked runner package, whose programs are seen in the claim's runners, and not to be changed.
+    #[serde(default)]
+    pub programs: Option<PathBuf>,
     /// The kept directories of the claim.
     #[serde(default)]
     pub kept: Vec<KeptMount>,

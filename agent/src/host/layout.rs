@@ -4,14 +4,19 @@
 
 use std::fs::{self, Permissions};
 use std::io;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use runyard_core::model::ClaimId;
+use rustix::fs::Access;
 use sha2::{Digest, Sha256};
 
+use super::Account;
 use super::remove::remove;
 use crate::disk;
+
+/// Of a claim's directories, those of runners.
+pub(super) const RUNNERS: [&str; 2] = ["runner", "removal"];
 
 /// The directories of a machine.
 #[derive(Clone, Debug)]
@@ -32,13 +37,14 @@ impl Layout {
         Self { state: state.to_owned(), work: work.to_owned() }
     }
 
-    /// Jobs may pass through to their own directory and see nothing else.
+    /// GitHub's runner ends where its user cannot list each directory above its own (actions/runner, `IOUtil.cs`,
+    /// `ValidateExecutePermission`). What else stands in these is closed, and a jail does not show it.
     pub(super) fn make(&self) -> io::Result<()> {
         disk::private_dir(&self.state)?;
         disk::private_dir(&self.scaffold())?;
         for passage in [self.work.clone(), self.claims()] {
             fs::create_dir_all(&passage).map_err(|e| disk::at(&passage, &e))?;
-            fs::set_permissions(&passage, Permissions::from_mode(0o711))
+            fs::set_permissions(&passage, Permissions::from_mode(0o755))
                 .map_err(|e| disk::at(&passage, &e))?;
         }
         disk::private_dir(&self.logs())?;
@@ -48,6 +54,14 @@ impl Layout {
         // What an earlier agent prepared is of no use: who knows how far it got.
         remove(&self.next())?;
         disk::private_dir(&self.package())
+    }
+
+    /// The first directory above those of claims that this user, or the agent's own, cannot list, if there is one.
+    pub(super) fn unlisted(&self, account: Option<&Account>) -> Option<PathBuf> {
+        let whole = self.work.canonicalize().unwrap_or_else(|_| self.work.clone());
+        let mut above: Vec<&Path> = whole.ancestors().skip(1).collect();
+        above.reverse();
+        above.into_iter().find(|dir| !lists(dir, account)).map(Path::to_owned)
     }
 
     pub(super) fn claims(&self) -> PathBuf {
@@ -133,6 +147,23 @@ impl Layout {
     }
 }
 
+/// Whether a user can list a directory, by its mode; the agent's own user, by the system's word.
+fn lists(dir: &Path, account: Option<&Account>) -> bool {
+    let Some(account) = account else {
+        return rustix::fs::access(dir, Access::READ_OK | Access::EXEC_OK).is_ok();
+    };
+    let bits = |found: fs::Metadata| {
+        if found.uid() == account.uid {
+            found.mode() >> 6
+        } else if found.gid() == account.gid {
+            found.mode() >> 3
+        } else {
+            found.mode()
+        }
+    };
+    dir.metadata().is_ok_and(|found| bits(found) & 0o5 == 0o5)
+}
+
 /// A claim id may be any printable word; a directory's name may not.
 pub(super) fn directory_name(claim: &ClaimId) -> String {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
@@ -153,12 +184,12 @@ impl ClaimDirs {
 
     /// The unpacked runner.
     pub(super) fn runner(&self) -> PathBuf {
-        self.root.join("runner")
+        self.root.join(RUNNERS[0])
     }
 
     /// A second one, which no job has touched, to deregister with.
     pub(super) fn removal(&self) -> PathBuf {
-        self.root.join("removal")
+        self.root.join(RUNNERS[1])
     }
 
     pub(super) fn home(&self) -> PathBuf {
@@ -189,6 +220,53 @@ mod tests {
         let layout = Layout::new(Path::new("/s"), Path::new("/w"));
         let logs = [layout.run_log(), layout.config_log(), layout.post_run_log(), layout.pre_runner_log()];
         assert!(logs.iter().all(|log| !log.starts_with(layout.claims())), "{logs:?}");
+    }
+
+    #[test]
+    fn a_directory_above_the_claims_that_jobs_cannot_list_is_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let whole = dir.path().canonicalize().unwrap();
+        let (above, work) = (whole.join("above"), whole.join("above/work"));
+        fs::create_dir_all(&work).unwrap();
+        let layout = Layout::new(&whole.join("state"), &work);
+        layout.make().unwrap();
+        let (uid, gid) = (above.metadata().unwrap().uid() + 1, above.metadata().unwrap().gid() + 1);
+        let other = Account { name: "j".to_owned(), uid, gid };
+        let owner = Account { uid: uid - 1, ..other.clone() };
+        let of_group = Account { gid: gid - 1, ..other.clone() };
+        fs::set_permissions(&whole, Permissions::from_mode(0o755)).unwrap();
+        let cases = [
+            (0o755, [true, true, true]),
+            (0o711, [true, false, false]),
+            (0o751, [true, true, false]),
+            (0o705, [true, false, true]),
+            (0o744, [true, false, false]),
+        ];
+        for (mode, lists) in cases {
+            fs::set_permissions(&above, Permissions::from_mode(mode)).unwrap();
+            for (account, lists) in [&owner, &of_group, &other].into_iter().zip(lists) {
+                let wanted = (!lists).then(|| above.clone());
+                assert_eq!(layout.unlisted(Some(account)), wanted, "{mode:o} {account:?}");
+            }
+        }
+        assert_eq!(layout.unlisted(None), None);
+    }
+
+    #[test]
+    fn jobs_can_list_what_stands_above_a_runner_and_nothing_beside_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let (state, work) = (dir.path().join("state"), dir.path().join("work"));
+        let layout = Layout::new(&state, &work);
+        layout.make().unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+        let claims = layout.claims();
+        for above in claims.ancestors().take_while(|above| above.starts_with(&work)) {
+            assert_eq!(mode(above), 0o755, "{}", above.display());
+        }
+        for beside in fs::read_dir(&work).unwrap().map(|entry| entry.unwrap().path()) {
+            assert!(beside == claims || mode(&beside) & 0o004 == 0, "{}", beside.display());
+        }
+        assert_eq!(mode(&state), 0o700);
     }
 
     #[test]

@@ -16,7 +16,11 @@ use nix::unistd::{chdir, pivot_root};
 
 use super::jail::Jail;
 use super::keep::{KeptMount, place_for};
+use super::layout::RUNNERS;
 use super::network;
+use super::remove::by_number;
+use super::unpacked::PROGRAMS;
+use crate::disk;
 
 /// File systems on disks, of which each job gets a view. The others (of the network, of programs, of memory) hold what
 /// is not the machine's own, or nothing that was there before the first claim.
@@ -74,7 +78,10 @@ pub(super) fn make(jail: &Jail) -> anyhow::Result<()> {
         let place = within(&root, hidden);
         // Below a directory that is made anew it is not there.
         fs::create_dir_all(&place).with_context(|| hidden.display().to_string())?;
+        // GitHub's runner lists all that is above it; what stands there is what the claim may see.
+        let above = jail.inside.starts_with(hidden);
         let mode = fs::metadata(hidden).map_or(0o700, |there| there.mode() & 0o777);
+        let mode = if above { 0o755 } else { mode };
         mount_at(Some("tmpfs"), &place, Some("tmpfs"), TAME, &format!("mode={mode:o},size=64k"))?;
     }
     if let Some(claim) = &jail.claim {
@@ -82,8 +89,7 @@ pub(super) fn make(jail: &Jail) -> anyhow::Result<()> {
         jail.kept.iter().for_each(|kept| keep(jail, kept, &root));
     }
     for hidden in &jail.hidden {
-        let flags = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY | TAME;
-        mount_at(None, &within(&root, hidden), None, flags, "")?;
+        read_only(&within(&root, hidden))?;
     }
     // The machine's own tree goes out of sight; nothing is left from which it could be reached.
     chdir(&root)?;
@@ -211,8 +217,35 @@ fn own(jail: &Jail, claim: &Path, root: &Path) -> anyhow::Result<()> {
     let hook = within(root, &jail.hook);
     fs::create_dir_all(&hook).context("the hook's place")?;
     bind(&jail.hook, &hook)?;
-    mount_at(None, &hook, None, MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY | TAME, "")?;
-    bind(&claim.join("home"), &within(root, &jail.home)).map(drop)
+    read_only(&hook)?;
+    if let Some(tree) = &jail.programs {
+        programs(tree, &inside)?;
+    }
+    let home = within(root, &jail.home);
+    // It may be below a directory that is hidden.
+    fs::create_dir_all(&home).context("the home's place")?;
+    bind(&claim.join("home"), &home).map(drop)
+}
+
+/// The programs of the machine's one unpacked runner, in each runner's directory. The directories of a claim are its
+/// jobs': a link that stands there is not followed.
+fn programs(tree: &Path, inside: &Path) -> anyhow::Result<()> {
+    for runner in RUNNERS.into_iter().filter(|runner| inside.join(runner).symlink_metadata().is_ok()) {
+        for name in PROGRAMS.into_iter().filter(|name| tree.join(name).is_dir()) {
+            let below = Path::new(runner).join(name);
+            let open = || place_for(inside, &below, None).with_context(|| below.display().to_string());
+            let (source, place) = (disk::open_dir(&tree.join(name))?, open()?);
+            mount_at(Some(&by_number(&source)), Path::new(&by_number(&place)), None, MsFlags::MS_BIND, "")?;
+            // What was opened before is below what is mounted now.
+            read_only(Path::new(&by_number(&open()?)))?;
+        }
+    }
+    Ok(())
+}
+
+/// Nothing below a mount can be written to by way of it.
+fn read_only(place: &Path) -> anyhow::Result<()> {
+    mount_at(None, place, None, MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY | TAME, "")
 }
 
 /// Mounts a directory itself, not what a link leads to, in a second place.

@@ -16,6 +16,7 @@ use tokio::time::{sleep, timeout};
 
 use super::layout::ClaimDirs;
 use super::output::detail;
+use super::unpacked::Share;
 use super::{Account, Host, disk};
 
 /// Where Docker listens.
@@ -47,11 +48,12 @@ impl Host {
         if single_use.is_none_or(|registration| registration.jit_config.is_none()) {
             return Err("jobs become root only where each runner serves one job".to_owned());
         }
+        self.can_be_listed()?;
         self.forget_next();
         self.end(self.claim_scope(claim, None, None)).await?;
         let files = async {
             self.make_fresh(dirs).await?;
-            self.unpacked(dirs.runner()).await?;
+            self.furnished(dirs.runner(), Share::Linked).await?;
             self.hand_over(dirs).await
         };
         files.await.map_err(|why: io::Error| why.to_string())?;

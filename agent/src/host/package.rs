@@ -1,21 +1,21 @@
 //! The runner package: the one that the claim names, else the one that the machine was launched with. It is fetched
-//! once, checked against its digest each time before it is unpacked, and unpacked afresh for every claim, so that no
-//! change that a job makes to one copy reaches the next. What has another digest is never unpacked.
+//! once, and unpacked once ([`super::unpacked`]), while it is checked against its digest. Nothing of what has another
+//! digest is ever used.
 
 use std::error::Error;
-use std::fs::{self, File};
-use std::io::{self, Read, Seek};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use flate2::read::GzDecoder;
 use futures::StreamExt;
 use reqwest::StatusCode;
 use reqwest::header::RANGE;
 use runyard_core::model::{RunnerPackage, origin_of};
-use sha2::{Digest, Sha256};
 use tokio::io::AsyncWriteExt;
 
+use super::remove::remove;
+use super::unpacked::Found;
 use super::{Host, PackageSource};
 use crate::backoff::Backoff;
 use crate::disk;
@@ -76,17 +76,17 @@ impl Host {
         self.layout.package().join(format!("{}.tar.gz", package.sha256))
     }
 
-    /// Sees to it that a package is here and right. The one that the machine was launched with is waited for as long as
-    /// its server is away.
+    /// Sees to it that a package is here, unpacked and right; where it is unpacked. The one that the machine was launched
+    /// with is waited for as long as its server is away.
     ///
     /// # Errors
     /// Why it cannot be had.
-    pub(super) async fn fetch(&self, package: &PackageSource) -> Result<(), String> {
+    pub(super) async fn fetch(&self, package: &PackageSource) -> Result<PathBuf, String> {
         let (mut backoff, mut attempts) = (Backoff::new(FIRST_WAIT, LONGEST_WAIT), 0);
         let patient = package.sha256 == self.settings.package.sha256;
         loop {
             let why = match self.fetch_once(package).await {
-                Ok(()) => return Ok(()),
+                Ok(()) => return Ok(self.tree(package)),
                 Err(FetchError::Away(why)) => {
                     attempts += u32::from(!patient);
                     why
@@ -104,33 +104,45 @@ impl Host {
         }
     }
 
+    /// Whoever wants the same meanwhile waits, so that nothing is fetched or unpacked twice.
     async fn fetch_once(&self, package: &PackageSource) -> Result<(), FetchError> {
-        let (archive, sha256) = (self.archive(package), package.sha256.clone());
         let disk_error = |e: io::Error| FetchError::Wrong(e.to_string());
-        if verified(&archive, &sha256).await.is_ok() {
+        let slot = self.slot(package).lock_owned().await;
+        let (slot, found) = self.look_at(package, slot).await.map_err(disk_error)?;
+        if found == Found::Whole {
             return Ok(());
         }
+        let archive = self.archive(package);
         let part = archive.with_extension("part");
-        self.forget_others(&archive);
+        self.forget_others(package);
         self.download(package, &part).await?;
-        let found = digest_of(&part).await.map_err(disk_error)?;
-        if found != sha256 {
-            let _ = fs::remove_file(&part);
-            let wanted = format!("its SHA-256 is {found}, not {sha256}; mend runner.sha256 or runner.url");
-            return Err(FetchError::Wrong(wanted));
-        }
         fs::rename(&part, &archive).map_err(disk_error)?;
+        match self.look_at(package, slot).await.map_err(disk_error)?.1 {
+            Found::Whole => {}
+            Found::Other(found) => {
+                let sha256 = &package.sha256;
+                let wanted =
+                    format!("its SHA-256 is {found}, not {sha256}; mend runner.sha256 or runner.url");
+                return Err(FetchError::Wrong(wanted));
+            }
+            Found::Nothing => return Err(FetchError::Wrong("it is gone from the disk".to_owned())),
+        }
         tracing::info!(version = package.version, "the runner package was fetched");
         Ok(())
     }
 
-    /// Makes room: the package that the machine was launched with stays, and the one that is fetched now.
-    fn forget_others(&self, archive: &Path) {
-        let (dir, pinned) = (self.layout.package(), self.archive(&self.settings.package));
-        let stays = [archive.file_stem(), pinned.file_stem()];
-        for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
-            if !stays.contains(&entry.path().file_stem()) {
-                let _ = fs::remove_file(entry.path());
+    /// Makes room: the package that the machine was launched with stays, and the one that is fetched now. No claim runs
+    /// another one then.
+    fn forget_others(&self, package: &PackageSource) {
+        let stays = [&package.sha256, &self.settings.package.sha256];
+        let others = |sha256: &str| stays.iter().all(|stays| *stays != sha256);
+        self.unpacked.lock().expect("no holder panics").retain(|sha256, _| !others(sha256));
+        for entry in fs::read_dir(self.layout.package()).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            if name.to_str().is_none_or(|name| others(name.split('.').next().unwrap_or_default()))
+                && let Err(error) = remove(&entry.path())
+            {
+                tracing::warn!(%error, "a runner package that nobody uses stays on the disk");
             }
         }
     }
@@ -163,46 +175,6 @@ impl Host {
         }
         file.sync_all().await.map_err(disk_error)
     }
-
-    /// Unpacks the package into a directory that must not exist, where no job can reach yet. A package that is not
-    /// here, or not right any more, is fetched before.
-    ///
-    /// # Errors
-    /// The package cannot be had, or the disk does not take it.
-    pub(super) async fn unpacked(&self, into: PathBuf) -> io::Result<()> {
-        let package = self.package().map_err(io::Error::other)?;
-        for _ in 0..ATTEMPTS {
-            let (archive, sha256, into) = (self.archive(&package), package.sha256.clone(), into.clone());
-            if self.in_turn(move || unpack(&archive, &sha256, &into)).await? {
-                return Ok(());
-            }
-            self.fetch(&package).await.map_err(io::Error::other)?;
-        }
-        Err(io::Error::new(
-            io::ErrorKind::InvalidData,
-            "the runner package on disk is changed again and again",
-        ))
-    }
-}
-
-/// Unpacks an archive into a directory that must not exist; whether the archive was there, and the right one. One that
-/// is not is removed.
-///
-/// # Errors
-/// The disk does not take it.
-pub(super) fn unpack(archive: &Path, sha256: &str, into: &Path) -> io::Result<bool> {
-    let mut file = match File::open(archive) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-        file => file.map_err(|e| disk::at(archive, &e))?,
-    };
-    if digest(&mut file)? != sha256 {
-        fs::remove_file(archive).map_err(|e| disk::at(archive, &e))?;
-        return Ok(false);
-    }
-    file.rewind()?;
-    fs::create_dir(into).map_err(|e| disk::at(into, &e))?;
-    tar::Archive::new(GzDecoder::new(file)).unpack(into)?;
-    Ok(true)
 }
 
 /// Made for each download: the roots of trust it holds are worth a MiB, and a machine downloads seldom. From an address
@@ -210,24 +182,6 @@ pub(super) fn unpack(archive: &Path, sha256: &str, into: &Path) -> io::Result<bo
 fn client(url: &reqwest::Url) -> reqwest::Result<reqwest::Client> {
     let client = reqwest::Client::builder().connect_timeout(CONNECT).read_timeout(SILENCE);
     client.https_only(url.scheme() == "https").build()
-}
-
-async fn verified(archive: &Path, sha256: &str) -> io::Result<()> {
-    if digest_of(archive).await? == sha256 {
-        return Ok(());
-    }
-    Err(io::Error::new(io::ErrorKind::InvalidData, "the runner package on disk was changed"))
-}
-
-async fn digest_of(path: &Path) -> io::Result<String> {
-    let path = path.to_owned();
-    tokio::task::spawn_blocking(move || digest(&mut File::open(path)?)).await.map_err(io::Error::other)?
-}
-
-fn digest(file: &mut impl Read) -> io::Result<String> {
-    let mut hasher = Sha256::new();
-    io::copy(file, &mut hasher)?;
-    Ok(hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 #[cfg(test)]

@@ -304,7 +304,7 @@ impl Host {
         }
         let files = async {
             self.make_fresh(dirs).await?;
-            self.unpacked(dirs.runner()).await?;
+            self.furnished(dirs.runner(), self.share()).await?;
             self.hand_over(dirs).await
         };
         // The one needs processor, the other the disk; nothing is in there yet that could be reached.

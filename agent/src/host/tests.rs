@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
@@ -501,7 +502,7 @@ async fn configured(yard: &TestHost, host: &Host) -> Option<u64> {
 }
 
 #[tokio::test]
-async fn a_package_that_was_unpacked_ahead_serves_one_claim_without_the_archive() {
+async fn a_runner_that_was_prepared_serves_one_claim_and_none_needs_the_archive() {
     let yard = TestHost::usual();
     let (host, next) = (yard.host(), yard.settings.work_dir.join("next"));
     host.prepare().await;
@@ -511,18 +512,15 @@ async fn a_package_that_was_unpacked_ahead_serves_one_claim_without_the_archive(
     assert!(prepared.is_some());
     // Open, so that the file system gives its number to no other directory.
     let _open = std::fs::File::open(next.join("runner")).unwrap();
-    // Nothing of the package is in the way of the claim.
-    let archive = host.archive(&host.settings.package);
-    std::fs::rename(&archive, yard.dir.path().join("archive")).unwrap();
+    std::fs::remove_file(host.archive(&host.settings.package)).unwrap();
     assert_eq!(configured(&yard, &host).await, prepared);
     assert!(!next.exists());
-    // The next one has to be unpacked again.
-    std::fs::rename(yard.dir.path().join("archive"), &archive).unwrap();
-    assert_ne!(configured(&yard, &host).await, prepared);
+    let unprepared = configured(&yard, &host).await;
+    assert!(unprepared.is_some() && unprepared != prepared);
 }
 
 #[tokio::test]
-async fn a_package_that_is_being_unpacked_ahead_is_waited_for_by_its_claim() {
+async fn a_runner_that_is_being_prepared_is_waited_for_by_its_claim() {
     let yard = TestHost::usual();
     let (host, next) = (yard.host(), yard.settings.work_dir.join("next"));
     let mut preparing = Box::pin(host.prepare());
@@ -547,6 +545,9 @@ async fn what_an_earlier_agent_left_half_unpacked_is_not_believed() {
             disk::private_dir(&next.join("runner")).unwrap();
         }
         std::fs::write(next.join("runner/run.sh"), "half").unwrap();
+        let tree = yard.settings.work_dir.join("package").join(&yard.settings.package.sha256);
+        disk::private_dir(&tree).unwrap();
+        std::fs::write(tree.join("run.sh"), "half").unwrap();
         let host = yard.host();
         assert!(!next.exists());
         assert!(configured(&yard, &host).await.is_some(), "its config.sh is the package's");
@@ -556,7 +557,7 @@ async fn what_an_earlier_agent_left_half_unpacked_is_not_believed() {
 }
 
 #[tokio::test]
-async fn another_package_than_the_one_unpacked_ahead_is_the_one_a_claim_gets() {
+async fn another_package_than_the_prepared_one_is_the_one_a_claim_gets() {
     let mut yard = TestHost::usual();
     yard.host().prepare().await;
     let (archive, sha256) = package(&config_script(&yard.dir.path().join("calls")), "#!/bin/sh\n# another\n");
@@ -570,15 +571,19 @@ async fn another_package_than_the_one_unpacked_ahead_is_the_one_a_claim_gets() {
 }
 
 #[tokio::test]
-async fn a_package_that_was_changed_on_disk_is_not_unpacked_ahead() {
+async fn nothing_is_prepared_of_an_archive_that_was_changed_on_disk() {
     let yard = TestHost::usual();
     let host = yard.host();
-    std::fs::write(host.archive(&host.settings.package), "changed").unwrap();
-    host.prepare().await;
-    assert!(
-        !host.archive(&host.settings.package).exists()
-            && runner_in(&yard.settings.work_dir.join("next")).is_none()
-    );
+    let archive = host.archive(&host.settings.package);
+    std::fs::write(&archive, "changed").unwrap();
+    let mut preparing = Box::pin(host.prepare());
+    // From then on it asks for another, at an address where nobody is.
+    while futures::poll!(&mut preparing).is_pending() && archive.exists() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    drop(preparing);
+    assert!(runner_in(&yard.settings.work_dir.join("next")).is_none());
+    assert!(!host.tree(&host.settings.package).exists());
     assert!(host.next.try_lock().unwrap().is_none());
 }
 
@@ -789,13 +794,18 @@ async fn another_package_than_the_pinned_one_is_refused_for_good() {
     assert!(why.contains("404"), "{why}");
 }
 
+/// As a job of the agent's own user could.
+fn poison(host: &Host) {
+    std::fs::write(host.archive(&host.settings.package), "poison").unwrap();
+    std::fs::write(host.tree(&host.settings.package).join("config.sh"), "#!/bin/sh\nexit 3\n").unwrap();
+}
+
 #[tokio::test]
 async fn a_package_that_was_changed_on_disk_is_fetched_again_before_it_is_used() {
     let (yard, asked) = remote(|content| vec![answer("200 OK", content.len(), content)]).await;
     let host = yard.host();
     assert_eq!(host.execute(Task::Boot).await, TaskOutcome::Booted(Ok(())));
-    let archive = yard.settings.work_dir.join(format!("package/{}.tar.gz", yard.settings.package.sha256));
-    std::fs::write(archive, "poison").unwrap();
+    poison(&host);
     let task = Task::Configure { claim: claim(&unique("c")), registration: Box::new(run_credential("c")) };
     assert_eq!(host.execute(task).await, TaskOutcome::Configured);
     assert_eq!(asked.lock().unwrap().len(), 2);
@@ -807,7 +817,7 @@ async fn a_changed_package_is_fetched_again_to_deregister() {
     let (host, claim) = (yard.host(), claim(&unique("c")));
     let configure = Task::Configure { claim: claim.clone(), registration: Box::new(run_credential("c")) };
     assert_eq!(host.execute(configure).await, TaskOutcome::Configured);
-    std::fs::write(host.archive(&host.settings.package), "poison").unwrap();
+    poison(&host);
     let deregister = Task::Deregister { claim, removal: Box::new(removal_credential("c")) };
     assert_eq!(host.execute(deregister).await, TaskOutcome::Deregistered);
     assert_eq!(asked.lock().unwrap().len(), 2);
@@ -865,8 +875,18 @@ async fn a_pooled_machine_fetches_and_prepares_the_package_that_its_record_names
     let prepared = runner_in(&yard.settings.work_dir.join("next"));
     assert_eq!(configured(&yard, &host).await, prepared);
     assert_eq!(asked.lock().unwrap().len(), 1, "the claim fetched nothing");
-    let archives = std::fs::read_dir(yard.settings.work_dir.join("package")).unwrap().count();
-    assert_eq!(archives, 2, "it and the pinned one");
+    let digests = |host: &Host| {
+        let entries = std::fs::read_dir(host.layout.package()).unwrap().flatten();
+        let names = entries.map(|entry| entry.file_name().into_string().unwrap());
+        names.map(|name| name.split('.').next().unwrap_or_default().to_owned()).collect::<BTreeSet<_>>()
+    };
+    let (pinned, named) = (yard.settings.package.sha256.clone(), package.sha256.clone());
+    assert_eq!(digests(&host), BTreeSet::from([pinned.clone(), named]));
+    // What no claim runs any more makes place for what the next one does.
+    let third = RunnerPackage { sha256: "0".repeat(64), ..package };
+    host.use_package(Some(&third));
+    host.prepare().await;
+    assert_eq!(digests(&host), BTreeSet::from([pinned]));
 }
 
 #[tokio::test]
