@@ -7,6 +7,15 @@ R=${GITHUB_WORKSPACE%/_work/*}
 T="env -i PATH=$PATH C=$C /usr/bin/python3 -I /srv/lab/tests/tools.py"
 # Leaves a process behind that has shed what could tell whose it is.
 stay() { (cd / && exec env -i PATH="$PATH" setsid "$@" </dev/null >/dev/null 2>&1) & sleep 0.3; }
+# Whether a script in the runner's directory changes a program that all claims share.
+programs() { (cd "$R" && find bin externals -type f 2>/dev/null | sort | xargs -r sha256sum); }
+changed() {
+  local before
+  before=$(programs)
+  test -n "$before" || lacking "no programs"
+  (cd "$R" && bash -c "$1") || true
+  test "$before" != "$(programs)"
+}
 # A process by any of its threads: the words of one whose first thread has ended are empty.
 threads() {
   for thread in /proc/[0-9]*/task/[0-9]*; do
