@@ -5,6 +5,7 @@
 pub mod behaviour;
 mod files;
 mod http;
+mod library;
 pub mod listener;
 mod package;
 mod pages;
@@ -21,7 +22,9 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-pub use behaviour::{Behaviour, EndOfLife, PACKAGE_VERSION, PackageBehaviour, PackageSize, PastEndOfLife};
+pub use behaviour::{
+    Behaviour, EndOfLife, PACKAGE_VERSION, Pace, PackageBehaviour, PackageSize, PastEndOfLife, TokenService,
+};
 pub use package::Package;
 use shared_state::SharedState;
 pub use shared_state::{Clock, StandInFailure};

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::engine::{Engine, EngineError, REGION, SECRET_KEY};
 use crate::files;
-use crate::github::{self, PackageSize, StandIn};
+use crate::github::{self, PackageBehaviour, StandIn};
 use crate::model::TableName;
 use crate::port::{self, PortError};
 use crate::ports::Clock;
@@ -24,8 +24,8 @@ pub struct LocalEnvironmentOptions {
     pub executable: PathBuf,
     /// Whether a stand-in GitHub is wanted, for want of a real one.
     pub stand_in: bool,
-    /// How large its runner package is.
-    pub package: PackageSize,
+    /// How its runner package behaves.
+    pub package: PackageBehaviour,
 }
 
 /// Why a data directory cannot be served.
@@ -153,7 +153,7 @@ fn lock(dir: &Path) -> Result<File, LocalEnvironmentError> {
 async fn serve_github(
     dir: &Path,
     executable: PathBuf,
-    package: PackageSize,
+    package: PackageBehaviour,
     clock: Arc<dyn Clock>,
 ) -> Result<StandIn, LocalEnvironmentError> {
     let dir = dir.join("github");
@@ -161,8 +161,7 @@ async fn serve_github(
     files::private_dir(&dir).map_err(failed)?;
     let listener = port::listen(&dir.join("api.port")).await?;
     let clock: github::Clock = Arc::new(move || clock.now());
-    let mut behaviour = github::Behaviour::default();
-    behaviour.package.size = package;
+    let behaviour = github::Behaviour { package, ..github::Behaviour::default() };
     let settings = github::Settings { listener, dir: Some(dir.clone()), executable, clock, behaviour };
     StandIn::start(settings).await.map_err(failed)
 }
@@ -177,7 +176,7 @@ mod tests {
             dir: dir.to_owned(),
             executable: "/bin/true".into(),
             stand_in: true,
-            package: PackageSize::default(),
+            package: PackageBehaviour::default(),
         }
     }
 

@@ -9,7 +9,7 @@ use aws_config::SdkConfig;
 
 use super::compute::{AgentOptions, LocalOptions, RunnerPackage};
 use super::local_environment::LocalEnvironment;
-use super::standin::{PACKAGE_VERSION, PackageSize, StandIn};
+use super::standin::{PACKAGE_VERSION, PackageBehaviour, StandIn};
 use crate::config::{Config, ConfigErrors};
 use crate::model::FieldError;
 
@@ -89,19 +89,20 @@ fn served(standin: &StandIn) -> [(String, String); 6] {
     settings.map(|(name, value)| (format!("RUNYARD_{name}"), value))
 }
 
-/// How large the stand-in's runner package is to be.
+/// How the stand-in's runner package is to be.
 const PACKAGE: &str = "RUNYARD_STAND_IN_PACKAGE";
 
 /// What the environment says of the stand-in's runner package.
 ///
 /// # Errors
-/// It is neither `small` nor `real`.
-pub(crate) fn package(environment: &BTreeMap<String, String>) -> Result<PackageSize, FieldError> {
-    let Some(name) = environment.get(PACKAGE) else { return Ok(PackageSize::default()) };
-    let wrong = || {
-        FieldError::new(PACKAGE, name.clone(), "is no size", "write small, or real (200 MB, 10 000 files)")
-    };
-    PackageSize::named(name).ok_or_else(wrong)
+/// A word that says nothing about it.
+pub(crate) fn package(environment: &BTreeMap<String, String>) -> Result<PackageBehaviour, FieldError> {
+    let words = environment.get(PACKAGE).map(String::as_str).unwrap_or_default();
+    PackageBehaviour::told(words).map_err(|wrong| {
+        let fix = "write small, or real (192 MB, 8 200 files), and after a comma unpaced (its runner takes none of the \
+                   time that GitHub's takes) or libicu (it asks its machine for libicu, as GitHub's does)";
+        FieldError::new(PACKAGE, wrong, "says nothing about the package", fix)
+    })
 }
 
 /// Whether the environment names a credential for a real GitHub.

@@ -1,6 +1,6 @@
 //! How github.com and its runner differ from a GitHub that tells the truth at once: what the stand-in imitates, each
-//! with where it was seen. [`Behaviour::default`] has the rules without the waiting, for tests and for `runyard up`;
-//! [`Behaviour::of_github_com`] has the realistic times.
+//! with where it was seen. [`Behaviour::default`] has the rules without the waiting, for tests; `runyard up` adds the times of
+//! the runner ([`Pace::Github`]), and [`Behaviour::of_github_com`] has all realistic times.
 
 use std::time::Duration;
 
@@ -24,11 +24,24 @@ pub struct EndOfLife {
 /// What GitHub does with a runner that connects with a version whose support has ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PastEndOfLife {
-    /// It is refused; its listener ends with exit code 7, or 1 where nobody asked for 7.
+    /// It is refused when it asks for a message, so after it said that it listens; its listener ends with exit code 7,
+    /// or 1 where nobody asked for 7.
     #[default]
     Refused,
+    /// It gets no session; its listener ends with exit code 1.
+    NoSession,
     /// It listens, and gets no job: the brownouts of 2026 and the state after "we will not queue jobs to your runner".
     Starved,
+}
+
+/// Whether runners get the tokens with which they open a session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TokenService {
+    /// They do.
+    #[default]
+    Answers,
+    /// It answers 503; GitHub's other services answer.
+    Unwell,
 }
 
 /// What the stand-in imitates.
@@ -52,6 +65,10 @@ pub struct Behaviour {
     pub ends_of_life: Vec<EndOfLife>,
     /// What becomes of a runner past the end of its version's life.
     pub past_end_of_life: PastEndOfLife,
+    /// How long the session of a listener that fell silent is held against its next one, and the runner told online.
+    pub session_held: Duration,
+    /// Whether sessions can be opened.
+    pub token_service: TokenService,
     /// Whether the list of an attempt's jobs has those too that did not run in it. It had not for some time in 2025
     /// (r-universe-org/help#607).
     pub lists_carried_over: bool,
@@ -59,20 +76,85 @@ pub struct Behaviour {
     pub package: PackageBehaviour,
 }
 
+/// How long the runner takes where it has nothing to wait for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Pace {
+    /// As long as this program needs.
+    #[default]
+    None,
+    /// As long as GitHub's: medians of 2.336.0, warm, on two cores.
+    Github,
+}
+
+impl Pace {
+    /// From the start of `config.sh` to its end: a .NET start, a key, four calls.
+    #[must_use]
+    pub fn config(self) -> Duration {
+        self.millis(700)
+    }
+
+    /// From the start of `run.sh`, with a registration or a single-use configuration, until it listens; about a .NET
+    /// start. `config.sh remove` was not measured and is taken to need as long.
+    #[must_use]
+    pub fn listen(self) -> Duration {
+        self.millis(520)
+    }
+
+    /// From a job's message to its first step: the worker's start.
+    #[must_use]
+    pub fn first_step(self) -> Duration {
+        self.millis(1750)
+    }
+
+    fn millis(self, of_github: u64) -> Duration {
+        match self {
+            Self::None => Duration::ZERO,
+            Self::Github => Duration::from_millis(of_github),
+        }
+    }
+}
+
 /// What the runner package imitates; it is told by a file in the package.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct PackageBehaviour {
     /// The version it reports.
     pub version: String,
-    /// How long a process of the package takes before it does anything: a .NET start.
-    pub start: Duration,
+    /// How long it takes.
+    pub pace: Pace,
     /// How long a listener that is stopped in the middle of a job takes beyond the end of the job's processes.
     pub stop: Duration,
     /// How long `config.sh` waits between its three tries of a call that failed.
     pub retry: Duration,
+    /// How long `run.sh` waits between its tries of a session, of which it makes eight against another's; half of it
+    /// between those of a message.
+    pub again: Duration,
+    /// Whether `config.sh` asks its place for libicu, as GitHub's does.
+    pub libicu: bool,
     /// How large it is.
-    #[serde(default)]
     pub size: PackageSize,
+}
+
+impl PackageBehaviour {
+    /// Reads words separated by commas: `small` or `real` for its size, `unpaced` for a runner that takes no time, where
+    /// it otherwise takes as long as GitHub's, and `libicu` for one that asks its place for libicu.
+    ///
+    /// # Errors
+    /// The word that is none of these.
+    pub fn told(words: &str) -> Result<Self, String> {
+        let mut told = Self { pace: Pace::Github, ..Self::default() };
+        for word in words.split(',').map(str::trim).filter(|word| !word.is_empty()) {
+            match word {
+                "small" => told.size = PackageSize::default(),
+                "real" => told.size = PackageSize::REAL,
+                "unpaced" => told.pace = Pace::None,
+                "libicu" => told.libicu = true,
+                other => return Err(other.to_owned()),
+            }
+        }
+        Ok(told)
+    }
 }
 
 /// What a package has beside its scripts.
@@ -80,33 +162,25 @@ pub struct PackageBehaviour {
 pub struct PackageSize {
     /// How many files more.
     pub files: u32,
-    /// How many bytes there are in them; half as many when they are packed.
+    /// How many bytes there are in them; 36 of 100 when they are packed.
     pub bytes: u64,
 }
 
 impl PackageSize {
-    /// As GitHub's package is (actions-runner-linux-x64 of 2026: 200 MB packed, 10 000 files, most of them npm's, which
-    /// is there once for each version of node in `externals`). Unpacked it has 700 MB; this one has 400.
-    pub const REAL: Self = Self { files: 10_000, bytes: 400_000_000 };
-
-    /// The size of this name, `small` or `real`.
-    #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
-        match name {
-            "small" => Some(Self::default()),
-            "real" => Some(Self::REAL),
-            _ => None,
-        }
-    }
+    /// As GitHub's package is (actions-runner-linux-x64-2.336.0: 192 MB packed, 535 MB, 8 200 files, most of them npm's,
+    /// which is there once for each of four copies of node in `externals`).
+    pub const REAL: Self = Self { files: 8_200, bytes: 535_000_000 };
 }
 
 impl Default for PackageBehaviour {
     fn default() -> Self {
         Self {
             version: PACKAGE_VERSION.to_owned(),
-            start: Duration::ZERO,
+            pace: Pace::None,
             stop: Duration::ZERO,
             retry: Duration::ZERO,
+            again: Duration::from_secs(3),
+            libicu: false,
             size: PackageSize::default(),
         }
     }
@@ -123,6 +197,8 @@ impl Default for Behaviour {
             labels_late: Duration::ZERO,
             ends_of_life: Vec::new(),
             past_end_of_life: PastEndOfLife::Refused,
+            session_held: Duration::from_secs(15),
+            token_service: TokenService::Answers,
             lists_carried_over: true,
             package: PackageBehaviour::default(),
         }
@@ -173,7 +249,8 @@ impl Behaviour {
     /// | list of an attempt's jobs | without those that did not run in it | r-universe-org/help#607 |
     /// | `busy` after a killed job | up to 10 min | machulav/ec2-github-runner#23 |
     /// | labels set by the REST API | answered in 250 ms; jobs by the former ones for a second more | assumed; that a listening runner takes jobs by labels set later: runs-on/runs-on#102; that former labels stay in force somewhere: actions/runner#4225 |
-    /// | start of the listener | 1 to 5 s on a small machine | four .NET starts a registration |
+    /// | the runner's own time | [`Pace::Github`] | measured |
+    /// | a dead listener's session | held for 4 min; a try each 30 s | actions/runner, `BrokerMessageListener.cs`: its patience is as long |
     /// | stop of the listener with a job | up to 45 s | actions/runner, `JobDispatcher.cs` |
     /// | tries of `config.sh` | 1 to 5 s apart | actions/runner, `RunnerDotcomServer.cs` |
     #[must_use]
@@ -186,8 +263,10 @@ impl Behaviour {
             labels_late: Duration::from_secs(1),
             ends_of_life: EndOfLife::known(),
             lists_carried_over: false,
+            session_held: Duration::from_secs(240),
             package: PackageBehaviour {
-                start: Duration::from_secs(3),
+                pace: Pace::Github,
+                again: Duration::from_secs(30),
                 stop: Duration::from_secs(45),
                 retry: Duration::from_secs(3),
                 ..PackageBehaviour::default()

@@ -106,6 +106,8 @@ impl IntoResponse for StandInFailure {
             Refusal::NotYours => StatusCode::GONE,
             Refusal::Forbidden(_) | Refusal::Deprecated(_) => StatusCode::FORBIDDEN,
             Refusal::Busy(_) | Refusal::Invalid(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            // The invented protocol has no token service: this tells its answer from one of the session's.
+            Refusal::NoToken => StatusCode::FAILED_DEPENDENCY,
         };
         error(status, &refusal.to_string())
     }

@@ -9,15 +9,25 @@ use flate2::{Compression, GzBuilder};
 use sha2::{Digest, Sha256};
 
 use super::behaviour::{PackageBehaviour, PackageSize};
+use super::library;
 
 /// Where the package says how it behaves.
 pub(super) const BEHAVIOUR: &str = "bin/stand-in.json";
 const EXECUTABLE_MARK: &str = "@EXECUTABLE@";
+const LIBICU_MARK: &str = "@LIBICU@";
 const LISTENER: &str = include_str!("package/Runner.Listener");
-const SCRIPTS: [(&str, &str); 3] = [
-    ("config.sh", include_str!("package/config.sh")),
+const CONFIG: &str = include_str!("package/config.sh");
+const SCRIPTS: [(&str, &str); 4] = [
+    ("env.sh", include_str!("package/env.sh")),
     ("run.sh", include_str!("package/run.sh")),
-    ("run-helper.sh", include_str!("package/run-helper.sh")),
+    ("run-helper.sh.template", include_str!("package/run-helper.sh.template")),
+    ("bin/systemd.svc.sh.template", include_str!("package/systemd.svc.sh.template")),
+];
+/// The libraries that `config.sh` asks `ldd` about, and what .NET's of these names are linked with.
+const LIBRARIES: [(&str, &[&str]); 3] = [
+    ("libcoreclr.so", &["libstdc++.so.6", "libm.so.6", "libgcc_s.so.1", "libc.so.6"]),
+    ("libSystem.Security.Cryptography.Native.OpenSsl.so", &["libgcc_s.so.1", "libc.so.6"]),
+    ("libSystem.IO.Compression.Native.so", &["libm.so.6", "libc.so.6"]),
 ];
 
 /// The archive as it is served.
@@ -41,14 +51,19 @@ impl Package {
             || io::Error::other(format!("the executable {} must be an absolute path", executable.display()));
         let path = executable.to_str().filter(|_| executable.is_absolute()).ok_or_else(bad)?;
         let listener = LISTENER.replace(EXECUTABLE_MARK, &quote(path));
+        let config = CONFIG.replace(LIBICU_MARK, if behaviour.libicu { "asked" } else { "" });
         // No time and no name in the header: they would differ from build to build.
-        let gz = GzBuilder::new().mtime(0).write(Vec::new(), Compression::default());
+        let gz = GzBuilder::new().mtime(0).write(Vec::new(), Compression::fast());
         let mut tar = tar::Builder::new(gz);
+        append(&mut tar, "config.sh", config.as_bytes())?;
         for (name, content) in SCRIPTS {
-            append(&mut tar, name, content)?;
+            append(&mut tar, name, content.as_bytes())?;
         }
-        append(&mut tar, "bin/Runner.Listener", &listener)?;
-        append(&mut tar, BEHAVIOUR, &serde_json::to_string(behaviour)?)?;
+        append(&mut tar, "bin/Runner.Listener", listener.as_bytes())?;
+        for (name, needed) in LIBRARIES {
+            append(&mut tar, &format!("bin/{name}"), &library::linked_with(needed))?;
+        }
+        append(&mut tar, BEHAVIOUR, &serde_json::to_vec(behaviour)?)?;
         fill(&mut tar, behaviour.size)?;
         let archive = Bytes::from(tar.into_inner()?.finish()?);
         let sha256 = Sha256::digest(&archive).iter().map(|byte| format!("{byte:02x}")).collect();
@@ -56,12 +71,12 @@ impl Package {
     }
 }
 
-fn append(tar: &mut tar::Builder<impl Write>, name: &str, content: &str) -> io::Result<()> {
+fn append(tar: &mut tar::Builder<impl Write>, name: &str, content: &[u8]) -> io::Result<()> {
     let mut header = tar::Header::new_gnu();
     header.set_mode(0o755);
     header.set_size(content.len() as u64);
     header.set_mtime(0);
-    tar.append_data(&mut header, name, content.as_bytes())
+    tar.append_data(&mut header, name, content)
 }
 
 /// Beside the scripts: a few large programs and many small files, as node and npm are in the real package.
@@ -82,19 +97,32 @@ fn fill(tar: &mut tar::Builder<impl Write>, size: PackageSize) -> io::Result<()>
         header.set_mode(0o755);
         header.set_size(bytes);
         header.set_mtime(0);
-        tar.append_data(&mut header, name, Noise(number.wrapping_add(1)).take(bytes))?;
+        tar.append_data(&mut header, name, Noise::new(number.wrapping_add(1)).take(bytes))?;
     }
     Ok(())
 }
 
-/// Digits without a pattern, the same each time: packed they are half as long (splitmix64, Steele and others 2014).
-struct Noise(u64);
+/// Digits without a pattern, the same each time (splitmix64, Steele and others 2014), of which each block repeats its
+/// first: packed, 36 of 100 bytes are left, as of a program.
+struct Noise {
+    state: u64,
+    block: [u8; Self::BLOCK],
+    read: usize,
+}
 
-impl Read for Noise {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        for part in buffer.chunks_mut(16) {
-            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let mut bits = self.0;
+impl Noise {
+    const BLOCK: usize = 1024;
+    /// How much of a block is not a repetition.
+    const FRESH: usize = 736;
+
+    fn new(seed: u64) -> Self {
+        Self { state: seed, block: [0; Self::BLOCK], read: Self::BLOCK }
+    }
+
+    fn refill(&mut self) {
+        for part in self.block[..Self::FRESH].chunks_mut(16) {
+            self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut bits = self.state;
             bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
             bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
             bits ^= bits >> 31;
@@ -103,7 +131,20 @@ impl Read for Noise {
                 bits >>= 4;
             }
         }
-        Ok(buffer.len())
+        self.block.copy_within(..Self::BLOCK - Self::FRESH, Self::FRESH);
+        self.read = 0;
+    }
+}
+
+impl Read for Noise {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.read == Self::BLOCK {
+            self.refill();
+        }
+        let length = buffer.len().min(Self::BLOCK - self.read);
+        buffer[..length].copy_from_slice(&self.block[self.read..self.read + length]);
+        self.read += length;
+        Ok(length)
     }
 }
 
@@ -123,8 +164,9 @@ mod tests {
         let mut tar = tar::Archive::new(flate2::read::GzDecoder::new(package.archive.as_ref()));
         let read = |entry: std::io::Result<tar::Entry<'_, _>>| {
             let mut entry = entry.unwrap();
-            let mut text = String::new();
-            entry.read_to_string(&mut text).unwrap();
+            let mut bytes = Vec::new();
+            entry.read_to_end(&mut bytes).unwrap();
+            let text = String::from_utf8_lossy(&bytes).into_owned();
             (entry.path().unwrap().display().to_string(), (entry.header().mode().unwrap(), text))
         };
         tar.entries().unwrap().map(read).collect()
@@ -147,7 +189,18 @@ mod tests {
         let names: Vec<_> = content.keys().map(String::as_str).collect();
         assert_eq!(
             names,
-            ["bin/Runner.Listener", "bin/stand-in.json", "config.sh", "run-helper.sh", "run.sh"]
+            [
+                "bin/Runner.Listener",
+                "bin/libSystem.IO.Compression.Native.so",
+                "bin/libSystem.Security.Cryptography.Native.OpenSsl.so",
+                "bin/libcoreclr.so",
+                "bin/stand-in.json",
+                "bin/systemd.svc.sh.template",
+                "config.sh",
+                "env.sh",
+                "run-helper.sh.template",
+                "run.sh"
+            ]
         );
         assert!(content.values().all(|(mode, _)| *mode == 0o755));
         assert!(content["bin/Runner.Listener"].1.contains(r"exec '/o'\''pt/run yard' stand-in-runner"));
@@ -159,10 +212,10 @@ mod tests {
         let of = PackageBehaviour { size, ..PackageBehaviour::default() };
         let package = Package::build(Path::new("/opt/runyard"), &of).unwrap();
         let content = content(&package);
-        assert_eq!(content.len(), 5 + 50);
+        assert_eq!(content.len(), 10 + 50);
         let bytes: usize = content.values().map(|(_, text)| text.len()).sum();
-        assert!((990_000..1_010_000).contains(&bytes), "{bytes}");
-        assert!((480_000..700_000).contains(&package.archive.len()), "{}", package.archive.len());
+        assert!((990_000..1_020_000).contains(&bytes), "{bytes}");
+        assert!((340_000..450_000).contains(&package.archive.len()), "{}", package.archive.len());
         let again = Package::build(Path::new("/opt/runyard"), &of).unwrap();
         assert_eq!(again.sha256, package.sha256);
     }

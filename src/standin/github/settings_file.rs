@@ -63,6 +63,7 @@ impl RunnerConfig {
         let files = json!({
             ".runner": BASE64_STANDARD.encode(runner.to_string()),
             ".credentials": BASE64_STANDARD.encode(json!({"credential": credential}).to_string()),
+            ".credentials_rsaparams": BASE64_STANDARD.encode(json!({"modulus": ""}).to_string()),
         });
         BASE64_STANDARD.encode(files.to_string())
     }

@@ -27,8 +27,6 @@ pub use types::{
     RunnerId, Session, Source, TokenKind,
 };
 
-/// How long a listener may be silent before it counts as offline.
-pub const SILENCE: Duration = Duration::from_secs(15);
 /// Runner tokens last as long as GitHub's.
 pub const TOKEN_LIFETIME: Duration = Duration::from_secs(3600);
 /// Finished runs beyond this many are forgotten, oldest first: the whole state is written at each change.
@@ -102,7 +100,7 @@ impl State {
         let silent: Vec<RunnerId> = self
             .runners
             .values()
-            .filter(|r| r.session.as_ref().is_some_and(|s| s.silent(now)))
+            .filter(|r| r.session.as_ref().is_some_and(|s| s.silent(self.behaviour.session_held, now)))
             .map(|r| r.id)
             .collect();
         for id in silent {

@@ -51,9 +51,9 @@ fn the_listener_s_process() {
     std::process::exit(exit.code().into());
 }
 
-struct Bench {
-    stand_in: Option<StandIn>,
-    dir: TempDir,
+pub(super) struct Bench {
+    pub(super) stand_in: Option<StandIn>,
+    pub(super) dir: TempDir,
     behaviour: Behaviour,
 }
 
@@ -62,7 +62,7 @@ impl Bench {
         Self::behaving(Behaviour::default()).await
     }
 
-    async fn behaving(behaviour: Behaviour) -> Self {
+    pub(super) async fn behaving(behaviour: Behaviour) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let program = std::env::current_exe().unwrap();
         let shim = format!(
@@ -93,18 +93,18 @@ impl Bench {
         self.stand_in = Some(StandIn::start(settings).await.unwrap());
     }
 
-    fn stand_in(&self) -> &StandIn {
+    pub(super) fn stand_in(&self) -> &StandIn {
         self.stand_in.as_ref().unwrap()
     }
 
-    fn github(&self) -> RestGitHub {
+    pub(super) fn github(&self) -> RestGitHub {
         let credential = Credential::TokenFile(self.stand_in().token_file().unwrap());
         let api = ApiUrl::parse(&self.stand_in().url()).unwrap();
         RestGitHub::new(api, credential, Duration::from_secs(5), Arc::new(wall_clock)).unwrap()
     }
 
     /// An unpacked package, as an agent has it.
-    async fn package(&self, name: &str) -> Package {
+    pub(super) async fn package(&self, name: &str) -> Package {
         let archive = reqwest::get(self.stand_in().package_url()).await.unwrap().bytes().await.unwrap();
         let (root, file) = (self.dir.path().join(name), self.dir.path().join(format!("{name}.tar.gz")));
         std::fs::create_dir_all(&root).unwrap();
@@ -114,7 +114,7 @@ impl Bench {
         Package { root }
     }
 
-    async fn configured(&self, name: &str, label: &str) -> Package {
+    pub(super) async fn configured(&self, name: &str, label: &str) -> Package {
         let package = self.package(name).await;
         let token = self.github().registration_token(&scope()).await.unwrap().value;
         let url = self.github().runner_url(&scope());
@@ -143,7 +143,7 @@ impl Bench {
         package
     }
 
-    fn queue(&self, label: &str, steps: &[&str]) -> RunId {
+    pub(super) fn queue(&self, label: &str, steps: &[&str]) -> RunId {
         let job = JobSpec {
             name: "build".to_owned(),
             runs_on: vec![label.to_owned()],
@@ -154,24 +154,24 @@ impl Bench {
         self.stand_in().enqueue_run(REPO, None, "ci", vec![job], false).unwrap().id
     }
 
-    async fn finished(&self, run: RunId) -> Job {
+    pub(super) async fn finished(&self, run: RunId) -> Job {
         let jobs = tokio::time::timeout(PATIENCE, self.stand_in().finished_jobs(run)).await;
         jobs.expect("the job ends in time").unwrap().remove(0)
     }
 }
 
-struct Package {
-    root: PathBuf,
+pub(super) struct Package {
+    pub(super) root: PathBuf,
 }
 
 impl Package {
-    fn command(&self, script: &str, arguments: &[&str]) -> Command {
+    pub(super) fn command(&self, script: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new(self.root.join(script));
         command.args(arguments).current_dir(&self.root).env("RUNNER_ALLOW_RUNASROOT", "1").kill_on_drop(true);
         command
     }
 
-    async fn call(&self, script: &str, arguments: &[&str]) -> (ExitStatus, String) {
+    pub(super) async fn call(&self, script: &str, arguments: &[&str]) -> (ExitStatus, String) {
         let output = self.command(script, arguments).output();
         let output = tokio::time::timeout(PATIENCE, output).await.expect("the script ends in time").unwrap();
         let text =
@@ -183,7 +183,7 @@ impl Package {
         self.call("config.sh", &["remove", "--token", token]).await
     }
 
-    fn run(&self, environment: &[(&str, &str)]) -> Running {
+    pub(super) fn run(&self, environment: &[(&str, &str)]) -> Running {
         let output = self.root.join("output");
         let file = std::fs::OpenOptions::new().create(true).append(true).open(&output).unwrap();
         let mut command = self.command("run.sh", &[]);
@@ -193,23 +193,23 @@ impl Package {
     }
 }
 
-struct Running {
+pub(super) struct Running {
     child: Child,
     group: Pid,
     output: PathBuf,
 }
 
 impl Running {
-    async fn says(&self, words: &str) {
+    pub(super) async fn says(&self, words: &str) {
         until(words, || read(&self.output).contains(words)).await;
     }
 
     /// What an agent does: the whole process group.
-    fn signal(&self, signal: Signal) {
+    pub(super) fn signal(&self, signal: Signal) {
         killpg(self.group, signal).unwrap();
     }
 
-    async fn ends(&mut self) -> String {
+    pub(super) async fn ends(&mut self) -> String {
         self.ends_with(0).await
     }
 
@@ -219,7 +219,7 @@ impl Running {
         self.ends_with(128 + signal as i32).await
     }
 
-    async fn ends_with(&mut self, code: i32) -> String {
+    pub(super) async fn ends_with(&mut self, code: i32) -> String {
         let status =
             tokio::time::timeout(PATIENCE, self.child.wait()).await.expect("run.sh ends in time").unwrap();
         let output = read(&self.output);
@@ -235,11 +235,11 @@ impl Drop for Running {
     }
 }
 
-fn read(path: &Path) -> String {
+pub(super) fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_default()
 }
 
-async fn until(what: &str, mut condition: impl FnMut() -> bool) {
+pub(super) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = tokio::time::Instant::now() + PATIENCE;
     while !condition() {
         assert!(tokio::time::Instant::now() < deadline, "not in time: {what}");
@@ -247,7 +247,7 @@ async fn until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-fn scope() -> Scope {
+pub(super) fn scope() -> Scope {
     Scope::Repository { owner: "octo".to_owned(), name: "app".to_owned() }
 }
 
@@ -255,8 +255,11 @@ fn scope() -> Scope {
 async fn a_runner_registers_serves_a_job_stops_and_is_removed() {
     let bench = Bench::new().await;
     let package = bench.configured("r1", "run-1").await;
-    let mode = std::fs::metadata(package.root.join(".credentials")).unwrap().permissions().mode();
+    let mode = std::fs::metadata(package.root.join(".credentials_rsaparams")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
+    for written in [".env", ".path", "svc.sh", "_diag"] {
+        assert!(package.root.join(written).exists(), "{written}");
+    }
     let mut running = package.run(&[("RUNNER_MANUALLY_TRAP_SIG", "1")]);
     running.says("Listening for Jobs").await;
     assert!(read(&running.output).contains("\u{221a} Connected to GitHub"));
@@ -344,6 +347,7 @@ async fn a_single_use_runner_serves_one_job_and_its_configuration_is_spent() {
     assert!(bench.finished(first).await.log.contains("[unset]\n"));
     assert_eq!(bench.stand_in().jobs(second).unwrap()[0].status, JobStatus::Queued);
     assert_eq!(bench.stand_in().runners().unwrap().len(), 0);
+    assert!(!package.root.join(".runner").exists() && !package.root.join(".credentials").exists());
     let (status, output) = package.call("run.sh", &["--jitconfig", &config]).await;
     assert!(status.success() && output.contains("has been deleted from the server"), "{output}");
     assert!(output.contains("exit with terminated error"), "{output}");
@@ -363,9 +367,10 @@ async fn a_signal_cancels_the_job_and_leaves_no_process_behind() {
     let child = package.root.join("_work/app/app/child");
     until("the job runs", || read(&child).ends_with('\n')).await;
     let output = running.ends_by(Signal::SIGTERM).await;
-    assert!(output.contains("completed with result: Canceled"), "{output}");
+    assert!(output.contains("completed with result: Failed"), "{output}");
     let job = bench.finished(run).await;
-    assert_eq!(job.status, JobStatus::Completed(Conclusion::Cancelled), "{}", job.log);
+    assert_eq!(job.status, JobStatus::Completed(Conclusion::Failure), "{}", job.log);
+    assert!(job.log.contains("The runner has received a shutdown signal"), "{}", job.log);
     assert!(job.log.contains("stopping"), "it was asked before it was told: {}", job.log);
     let stat = PathBuf::from("/proc").join(read(&child).trim()).join("stat");
     until("the background process is gone", || !stat.exists() || read(&stat).contains(") Z ")).await;
@@ -388,11 +393,9 @@ async fn a_cancelled_run_ends_the_job_on_its_runner() {
 async fn a_runner_removed_on_the_server_stops_and_cannot_be_removed_again() {
     let bench = Bench::new().await;
     let package = bench.configured("r1", "x").await;
-    let mut running = package.run(&[]);
-    running.says("Listening for Jobs").await;
     let id = bench.stand_in().runners().unwrap()[0].id;
     bench.github().remove_runner(&scope(), id).await.unwrap();
-    let output = running.ends().await;
+    let output = package.run(&[]).ends().await;
     assert!(output.contains("deleted from the server") && output.contains("terminated error"), "{output}");
     let token = bench.github().removal_token(&scope()).await.unwrap().value;
     let (status, output) = package.removed(&token).await;
@@ -439,6 +442,7 @@ async fn a_version_past_its_end_of_life_is_refused_or_starved() {
     let package = bench.configured("r1", "x").await;
     let (status, output) = package.call("run.sh", &[]).await;
     assert!(status.success() && output.contains("exit with terminated error"), "{output}");
+    assert!(output.contains("Listening for Jobs"), "it hears of it when it asks for a message: {output}");
     let told = [("ACTIONS_RUNNER_RETURN_VERSION_DEPRECATED_EXIT_CODE", "1")];
     let mut running = package.run(&told);
     let status = tokio::time::timeout(PATIENCE, running.child.wait()).await.unwrap().unwrap();
@@ -448,6 +452,13 @@ async fn a_version_past_its_end_of_life_is_refused_or_starved() {
         output.contains("is deprecated") && output.contains("deprecated version exit code: 7"),
         "{output}"
     );
+    let unconnected = Behaviour { past_end_of_life: PastEndOfLife::NoSession, ..behaviour.clone() };
+    bench.stand_in().behave(unconnected).unwrap();
+    std::fs::remove_file(package.root.join("output")).unwrap();
+    let output = package.run(&told).ends().await;
+    assert!(output.contains("Failed to create session. ") && output.contains("is deprecated"), "{output}");
+    assert!(!output.contains("Listening for Jobs") && output.contains("terminated error"), "{output}");
+    std::fs::remove_file(package.root.join("output")).unwrap();
     let starved = Behaviour { past_end_of_life: PastEndOfLife::Starved, ..behaviour.clone() };
     bench.stand_in().behave(starved).unwrap();
     let listening = package.run(&[]);
@@ -468,13 +479,15 @@ async fn a_version_past_its_end_of_life_is_refused_or_starved() {
 }
 
 #[tokio::test]
-async fn steps_always_to_be_done_follow_a_cancellation_but_not_the_runners_end() {
+async fn a_step_always_to_be_done_is_cancelled_as_it_begins_at_the_runners_end() {
     let slow = PackageBehaviour { stop: Duration::from_millis(300), ..PackageBehaviour::default() };
     let bench = Bench::behaving(Behaviour { package: slow, ..Behaviour::default() }).await;
     let package = bench.configured("r1", "x").await;
     let mut running = package.run(&[("RUNNER_MANUALLY_TRAP_SIG", "1")]);
-    let steps =
-        ["rm -f started; touch started; while :; do sleep 0.05; done", "# if: always()\necho the last step"];
+    let steps = [
+        "rm -f started; touch started; while :; do sleep 0.05; done",
+        "# if: always()\nsleep 1\necho the last step",
+    ];
     let started = package.root.join("_work/app/app/started");
     let cancelled = bench.queue("x", &steps);
     until("the job runs", || started.exists()).await;
@@ -487,7 +500,8 @@ async fn steps_always_to_be_done_follow_a_cancellation_but_not_the_runners_end()
     until("the next job runs", || started.exists()).await;
     running.ends_by(Signal::SIGINT).await;
     let job = bench.finished(stopped).await;
-    assert_eq!(job.status, JobStatus::Completed(Conclusion::Cancelled));
+    assert_eq!(job.status, JobStatus::Completed(Conclusion::Failure));
+    assert!(job.log.contains("##[group]Run # if: always()"), "{}", job.log);
     assert!(!job.log.contains("the last step\n"), "{}", job.log);
 }
 

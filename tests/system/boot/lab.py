@@ -189,7 +189,7 @@ class World:
         base = {"PATH": PATH, "HOME": "/root", "USER": "root", "LANG": "C.UTF-8"}
         endpoint = self.cloud()
         # Its own operator has a table to itself and nothing to do.
-        agent = {"RUNYARD_AGENT": str(LAB / "image/usr/local/bin/runyard-agent")}
+        agent = {"RUNYARD_AGENT": str(LAB / "image/usr/local/bin/runyard-agent"), "RUNYARD_STAND_IN_PACKAGE": "unpaced,libicu"}
         up = self.start("world", RUNYARD, "up", "--dir", str(YARD / "data"), env=base | agent, cwd=YARD)
 
         def is_up() -> bool:

@@ -99,6 +99,7 @@ class Page:
             "HOME": str(home),
             "CARGO_TARGET_DIR": str(shims / "target"),
             "RUNYARD_LOG": "error",
+            "RUNYARD_STAND_IN_PACKAGE": "unpaced",
         } | GIVEN.get(name, ("", {}))[1]
 
     def shell(self, text: str, stdin: str = "") -> tuple[int, str]:

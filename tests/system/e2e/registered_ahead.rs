@@ -22,7 +22,7 @@ fn behaviour() -> Behaviour {
         labels_late: of_github.labels_late,
         ..Behaviour::default()
     };
-    behaviour.package.start = of_github.package.start;
+    behaviour.package.pace = of_github.package.pace;
     behaviour
 }
 

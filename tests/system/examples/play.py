@@ -33,7 +33,7 @@ NOTED = ("make", "npm", "docker")
 """What jobs call, and only note here."""
 CLASSES = ("containers", "cached", "untrusted")
 """The classes of the examples beside those of local mode; what they give their jobs has tests of its own."""
-SETTINGS = {"RUNYARD_GITHUB__RERUNS": "false", "RUNYARD_GITHUB__RUN_POLL": "1s"}
+SETTINGS = {"RUNYARD_GITHUB__RERUNS": "false", "RUNYARD_GITHUB__RUN_POLL": "1s", "RUNYARD_STAND_IN_PACKAGE": "unpaced"}
 """Of the operator: it asks for no machines of a re-run itself, as rerun-failed.yml has it, and sees soon that a run is over."""
 LIMIT = 600
 """Seconds after which what hangs is given up: it judges nothing."""

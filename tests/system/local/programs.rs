@@ -9,6 +9,7 @@ use crate::e2e::program;
 pub(crate) fn runyard() -> Command {
     let mut command = Command::new(program::runyard());
     command.env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin").env("RUNYARD_AGENT", program::agent());
+    command.env("RUNYARD_STAND_IN_PACKAGE", "unpaced");
     command
 }
 

@@ -95,7 +95,7 @@ class Yard:
         home.mkdir()
         with (home / "up.log").open("w") as log:
             up = [runyard, "up", "--dir", str(home / "yard")]
-            environment = os.environ | settings
+            environment = os.environ | {"RUNYARD_STAND_IN_PACKAGE": "unpaced"} | settings
             self.process = subprocess.Popen(up, env=environment, stdout=subprocess.DEVNULL, stderr=log, start_new_session=True)
         started.append(self.process)
         log = home / "up.log"

@@ -18,7 +18,7 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 pub(super) enum CallError {
     /// The credential or token is not (any more) accepted: for a configured runner, it was deleted.
     Unauthorized,
-    /// The session or runner is not there.
+    /// The session or the runner is not there.
     NotFound,
     /// The name is taken, or the runner is connected from elsewhere.
     Conflict(String),
@@ -28,6 +28,8 @@ pub(super) enum CallError {
     Busy(String),
     /// GitHub takes no runner of this version any more, in the stand-in's words.
     Deprecated(String),
+    /// There is no token for a session; in the token service's words.
+    NoToken(String),
     /// Any other refusal, in the stand-in's words.
     Refused(String),
     /// No usable answer; worth another try.
@@ -43,6 +45,7 @@ impl std::fmt::Display for CallError {
             Self::Conflict(text)
             | Self::Busy(text)
             | Self::Deprecated(text)
+            | Self::NoToken(text)
             | Self::Refused(text)
             | Self::Unreachable(text) => f.write_str(text),
         }
@@ -67,6 +70,11 @@ impl Calls {
             .build()
             .map_err(|e| format!("Cannot set up HTTP: {e}"))?;
         Ok(Self { http, url: url.to_owned(), credential: String::new() })
+    }
+
+    /// Where it goes, for people.
+    pub(super) fn url(&self) -> &str {
+        &self.url
     }
 
     pub(super) fn of(identity: &Identity) -> Result<Self, String> {
@@ -133,6 +141,7 @@ impl Calls {
             StatusCode::CONFLICT => CallError::Conflict(text),
             StatusCode::GONE => CallError::Gone,
             StatusCode::FORBIDDEN => CallError::Deprecated(text),
+            StatusCode::FAILED_DEPENDENCY => CallError::NoToken(text),
             StatusCode::UNPROCESSABLE_ENTITY if path == "deregister" => CallError::Busy(text),
             other if other.is_server_error() => CallError::Unreachable(text),
             _ => CallError::Refused(text),

@@ -27,6 +27,7 @@ pub(super) async fn configure(
     let (server, scope) = split(&options.url)?;
     let name = options.name.unwrap_or_else(host_name);
     let calls = Calls::anonymous(&server)?;
+    files::make_key(root)?;
     let registered = calls
         .register(&wire::Register {
             token: options.token,
@@ -49,11 +50,12 @@ pub(super) async fn configure(
         work_folder: options.work,
         admin_flow: registered.admin_flow,
     };
-    Identity { config, credential: registered.credential }.store(root)?;
+    let identity = Identity { config, credential: registered.credential };
     println!("\u{221a} Connected to GitHub\n");
     println!("\u{221a} Runner successfully added");
+    identity.store(root)?;
     println!("\u{221a} Settings Saved.");
-    Ok(())
+    identity.write_service(root)
 }
 
 /// How often the admin flow tries a call.
@@ -95,9 +97,7 @@ pub(super) async fn remove(root: &Path, options: Remove, behaviour: &PackageBeha
         }
     }
     println!("\n\u{221a} Runner removed successfully");
-    files::remove(root)?;
-    println!("\u{221a} Removed .credentials\n\u{221a} Removed .runner");
-    Ok(())
+    files::remove(root)
 }
 
 /// The line that the admin flow writes for an answer that is no success.
@@ -110,6 +110,7 @@ fn by_admin_flow(error: &CallError, config: &RunnerConfig) -> String {
         CallError::Busy(_) => "UnprocessableEntity",
         CallError::Deprecated(_) => "Forbidden",
         CallError::Refused(_) => "BadRequest",
+        CallError::NoToken(_) => "ServiceUnavailable",
         CallError::Unreachable(text) => return text.clone(),
     };
     let address = format!("{}/{}/actions/runners/{}", config.url, config.scope, config.runner_id);
@@ -126,6 +127,7 @@ fn explain(error: &CallError, name: &str) -> String {
         | CallError::Gone
         | CallError::Busy(_)
         | CallError::Deprecated(_)
+        | CallError::NoToken(_)
         | CallError::Refused(_)
         | CallError::Unreachable(_) => error.to_string(),
     }

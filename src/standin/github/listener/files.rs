@@ -1,4 +1,5 @@
-//! The files of a configured runner: `.runner` for everybody, `.credentials` for its owner only, `_diag` for logs.
+//! The files of a configured runner: `.runner` and `.credentials` as the umask has it, its key for its owner only, `_diag`
+//! for logs (actions/runner, `IOUtil.SaveObject`, `RSAFileKeyManager.cs`).
 
 use std::fs;
 use std::io;
@@ -6,11 +7,14 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::super::files::replace;
 use super::super::settings_file::RunnerConfig;
+use super::super::shared_state::secret;
 
 const RUNNER: &str = ".runner";
 const CREDENTIALS: &str = ".credentials";
+const KEY: &str = ".credentials_rsaparams";
+const TEMPLATE: &str = "bin/systemd.svc.sh.template";
+const SERVICE: &str = "svc.sh";
 /// The folder of diagnostic logs.
 pub(super) const DIAG: &str = "_diag";
 
@@ -38,33 +42,66 @@ impl Identity {
         let broken = || "The jitconfig cannot be read: it is not what generate-jitconfig gave".to_owned();
         let files = RunnerConfig::files(jitconfig).ok_or_else(broken)?;
         let store = || {
-            fs::create_dir_all(root.join(DIAG))?;
-            let ours = files.iter().filter(|(name, _)| [RUNNER, CREDENTIALS].contains(&name.as_str()));
-            ours.into_iter().try_for_each(|(name, content)| replace(&root.join(name), content))
+            let ours = files.iter().filter(|(name, _)| [RUNNER, CREDENTIALS, KEY].contains(&name.as_str()));
+            ours.into_iter().try_for_each(|(name, content)| fs::write(root.join(name), content))
         };
         store().map_err(unstored)?;
         Self::load(root)?.ok_or_else(broken)
     }
 
+    /// Stores it, and the script by which systemd would run it.
     pub(super) fn store(&self, root: &Path) -> Result<(), String> {
         let store = || {
-            fs::create_dir_all(root.join(DIAG))?;
             let credentials = Credentials { credential: self.credential.clone() };
-            replace(&root.join(CREDENTIALS), &serde_json::to_vec_pretty(&credentials)?)?;
-            replace(&root.join(RUNNER), self.config.file().as_bytes())
+            fs::write(root.join(CREDENTIALS), serde_json::to_vec_pretty(&credentials)?)?;
+            fs::write(root.join(RUNNER), self.config.file())
         };
         store().map_err(unstored)
     }
+
+    /// The script by which systemd would run it; without its template the runner is registered, and this is an error.
+    pub(super) fn write_service(&self, root: &Path) -> Result<(), String> {
+        let template = root.join(TEMPLATE);
+        let text = fs::read_to_string(&template)
+            .map_err(|_| format!("Could not find file '{}'.", template.display()))?;
+        let text =
+            text.replace("{{SvcNameVar}}", "actions.runner").replace("{{SvcDescription}}", &self.config.name);
+        fs::write(root.join(SERVICE), text).map_err(unstored)?;
+        chmod(root, "755", SERVICE);
+        Ok(())
+    }
 }
 
-/// Forgets the stored identity.
+/// A key, where there is none yet: an existing one is used again.
+pub(super) fn make_key(root: &Path) -> Result<(), String> {
+    let path = root.join(KEY);
+    if !path.exists() {
+        fs::write(&path, format!("{{\"modulus\":\"{}\"}}", secret())).map_err(unstored)?;
+        chmod(root, "600", KEY);
+    }
+    Ok(())
+}
+
+/// By a program, as the real one has it; without one the mode stays as it is.
+fn chmod(root: &Path, mode: &str, file: &str) {
+    let _ = std::process::Command::new("chmod").args([mode, file]).current_dir(root).status();
+}
+
+/// Forgets the stored identity, and says so.
 pub(super) fn remove(root: &Path) -> Result<(), String> {
-    for name in [RUNNER, CREDENTIALS] {
-        match fs::remove_file(root.join(name)) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => {
-                return Err(format!("Cannot remove {name}: {e}"));
+    for names in [&[CREDENTIALS, KEY][..], &[RUNNER]] {
+        let mut found = false;
+        for name in names {
+            match fs::remove_file(root.join(name)) {
+                Ok(()) => found = true,
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                Err(e) => return Err(format!("Cannot remove {name}: {e}")),
             }
-            Ok(()) | Err(_) => {}
+        }
+        if found {
+            println!("\u{221a} Removed {}", names[0]);
+        } else {
+            println!("Does not exist. Skipping Removing {}", names[0]);
         }
     }
     Ok(())

@@ -5,6 +5,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
+use std::time::Duration;
 
 use tokio::process::Command;
 
@@ -12,6 +13,7 @@ use super::super::http::wire::Assignment;
 use super::super::settings_file::RunnerConfig;
 use super::super::shared_state::secret;
 use super::super::state::Conclusion;
+use super::demands;
 use super::files::DIAG;
 use super::process::{Step, sweep};
 
@@ -25,6 +27,10 @@ const TRACKING: &str = "RUNNER_TRACKING_ID";
 /// `StepsRunner.cs`).
 const ALWAYS: &str = "# if: always()";
 
+/// In the log of a job whose runner is stopped (actions/runner, `JobRunner.cs:133`).
+const SHUTDOWN: &str = "##[error]The runner has received a shutdown signal. This can happen when the runner service is \
+                        stopped, or a manually started runner is canceled.";
+
 /// What came of a job.
 pub(super) struct Outcome {
     pub(super) conclusion: Conclusion,
@@ -37,20 +43,25 @@ pub(super) struct Outcome {
 pub(super) enum End {
     /// It is asked, told, killed; then come the steps that are always to be done.
     Cancelled,
-    /// The runner is stopped: it is asked, told, killed, and no step comes after it (actions/runner, `StepsRunner.cs`).
+    /// The runner is stopped: it is asked, told, killed. The signal goes to the job's processes as well, so a step that
+    /// ends by it is a step that failed: the next that is always to be done begins, and is cancelled at once. After one
+    /// that had to be told no step comes (seen of 2.336.0; `StepsRunner.cs:205`).
     Shutdown,
     /// It is killed.
     Now,
 }
 
-/// Runs the job, its hook first; `end` yields when it must end before its time, and again when that must not take long.
+/// Runs the job, its hook first, once its worker has started; `end` yields when it must end before its time, and again
+/// when that must not take long.
 pub(super) async fn execute(
     root: &Path,
     config: &RunnerConfig,
     assignment: &Assignment,
     hook: Option<&Path>,
+    start: Duration,
     end: &mut tokio::sync::watch::Receiver<Option<End>>,
 ) -> Outcome {
+    let _ = tokio::time::timeout(start, wanted(end, End::Cancelled)).await;
     match prepare(root, config, assignment) {
         Ok(place) => place.run(config, assignment, hook, end).await,
         Err(problem) => failed(&problem),
@@ -79,6 +90,7 @@ fn prepare(root: &Path, config: &RunnerConfig, assignment: &Assignment) -> io::R
     let repository = assignment.repository.rsplit('/').next().unwrap_or_default();
     let work = root.join(&config.work_folder);
     let workspace = work.join(repository).join(repository);
+    demands::work_folder(&work).map_err(io::Error::other)?;
     let temp = work.join("_temp");
     if temp.exists() {
         fs::remove_dir_all(&temp)?;
@@ -120,6 +132,10 @@ impl Place {
         end: &mut tokio::sync::watch::Receiver<Option<End>>,
     ) -> io::Result<(Conclusion, Option<i32>)> {
         let (mut result, mut exit_code) = (Conclusion::Success, None);
+        // It may be over before its first step.
+        if let Some(early) = *end.borrow() {
+            result = self.over(early)?;
+        }
         let steps = assignment.spec.steps.iter().enumerate().map(Some);
         for what in hook.map(|_| None).into_iter().chain(steps) {
             let mut step = match (what, hook) {
@@ -134,14 +150,22 @@ impl Place {
             };
             // What is always to be done is not asked to end a second time.
             let urgency = if result == Conclusion::Cancelled { End::Shutdown } else { End::Cancelled };
-            let Some(status) = finish(&mut step, end, urgency).await else {
-                result = Conclusion::Cancelled;
-                if *end.borrow() >= Some(End::Shutdown) {
-                    return Ok((result, exit_code));
+            let status = match finish(&mut step, end, urgency).await {
+                Ended::Itself(status) => status?,
+                Ended::Cut { asked } => {
+                    let how = end.borrow().unwrap_or(End::Now);
+                    result = self.over(how)?;
+                    if how >= End::Shutdown {
+                        let next = what.map_or(0, |(index, _)| index + 1);
+                        if how == End::Shutdown && asked {
+                            self.begin_always(config, assignment, next).await?;
+                        }
+                        return Ok((result, exit_code));
+                    }
+                    continue;
                 }
-                continue;
             };
-            let code = code(status?);
+            let code = code(status);
             if result == Conclusion::Success {
                 exit_code = Some(code);
             }
@@ -150,6 +174,31 @@ impl Place {
             }
         }
         Ok((result, exit_code))
+    }
+
+    /// What a job is whose end came from outside.
+    fn over(&mut self, how: End) -> io::Result<Conclusion> {
+        match how {
+            End::Cancelled => Ok(Conclusion::Cancelled),
+            End::Shutdown | End::Now => {
+                writeln!(self.log, "{SHUTDOWN}")?;
+                Ok(Conclusion::Failure)
+            }
+        }
+    }
+
+    /// Begins the next step that is always to be done, and cancels it at once.
+    async fn begin_always(
+        &mut self,
+        config: &RunnerConfig,
+        assignment: &Assignment,
+        from: usize,
+    ) -> io::Result<()> {
+        let mut rest = assignment.spec.steps.iter().enumerate().skip(from);
+        if let Some((index, script)) = rest.find(|(_, script)| script.trim_start().starts_with(ALWAYS)) {
+            self.start(config, assignment, index, script)?.stop().await;
+        }
+        Ok(())
     }
 
     /// What the machine's owner has done before a job: with what GitHub says of the job, and nothing that the job says.
@@ -187,8 +236,10 @@ impl Place {
         let mut command = Command::new("bash");
         command.args(["--noprofile", "--norc", "-e", "-o", "pipefail"]).arg(script);
         command.current_dir(&self.workspace);
-        for input in ["TOKEN", "JITCONFIG", "URL", "NAME", "LABELS"] {
-            command.env_remove(format!("ACTIONS_RUNNER_INPUT_{input}"));
+        for input in
+            ["INPUT_TOKEN", "INPUT_JITCONFIG", "INPUT_URL", "INPUT_NAME", "INPUT_LABELS", "STAND_IN_BEGAN"]
+        {
+            command.env_remove(format!("ACTIONS_RUNNER_{input}"));
         }
         command.envs(self.environment(config, assignment)?);
         Ok(command)
@@ -237,24 +288,33 @@ impl Place {
     }
 }
 
-/// The step's own end, or `None` when it was ended, which an end of this urgency does.
+/// How a step ended.
+enum Ended {
+    Itself(io::Result<ExitStatus>),
+    /// It was ended; whether asking was enough.
+    Cut {
+        asked: bool,
+    },
+}
+
+/// Waits for the end of a step, or ends it when an end of this urgency is wanted.
 async fn finish(
     step: &mut Step,
     end: &mut tokio::sync::watch::Receiver<Option<End>>,
     at_least: End,
-) -> Option<io::Result<ExitStatus>> {
+) -> Ended {
     let urgency = tokio::select! {
-        status = step.wait() => return Some(status),
+        status = step.wait() => return Ended::Itself(status),
         urgency = wanted(end, at_least) => urgency,
     };
     if urgency < End::Now {
         tokio::select! {
-            () = step.stop() => return None,
+            asked = step.stop() => return Ended::Cut { asked },
             _ = wanted(end, End::Now) => {}
         }
     }
     step.kill().await;
-    None
+    Ended::Cut { asked: false }
 }
 
 async fn wanted(end: &mut tokio::sync::watch::Receiver<Option<End>>, at_least: End) -> End {

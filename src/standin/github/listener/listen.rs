@@ -6,36 +6,40 @@ use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
+use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::super::behaviour::PackageBehaviour;
 use super::super::http::wire::{Assignment, Finish};
 use super::args::Run;
 use super::calls::{CallError, Calls};
+use super::demands::{self, Demand, Ending};
 use super::files::{self, Identity};
-use super::job::{End, Outcome, execute};
+use super::job::{self, Outcome, execute};
 use super::{Clock, Exit};
 
-/// How long the real listener waits for an older session of its runner to end.
-const CONFLICT_PATIENCE: Duration = Duration::from_secs(240);
+/// How often a session is asked for while another's is held, and without a token.
+const CONFLICTS: u32 = 8;
+const TOKENLESS: u32 = 3;
+/// How often a message is asked for in vain.
+const FAILURES: u32 = 10;
+/// Within a job: its worker goes on by itself.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// Well within the silence after which the stand-in gives a runner up.
 const HEARTBEAT: Duration = Duration::from_secs(2);
+/// What becomes of a listener that loses its session and gets no other.
+const LOST: &str = "An error occurred: Get next message failed with non-retryable error.";
 
-const DELETED: &str = "Failed to create a session. The runner registration has been deleted from the server, please \
-                       re-configure. Runner registrations are automatically deleted for runners that have not connected \
-                       to the service recently.";
-
-/// `run.sh`: serves until there is a reason to end.
+/// `run.sh`: serves until there is a reason to end; `told` where the environment asks for the number of a deprecated
+/// version.
 pub(super) async fn listen(
     root: &Path,
     options: Run,
     hook: Option<PathBuf>,
     clock: Clock,
     behaviour: PackageBehaviour,
+    told: bool,
 ) -> Exit {
-    let prepared = prepare(root, &options);
-    let (identity, calls, stop) = match prepared {
+    let (identity, calls, stop) = match prepare(root, &options) {
         Ok(prepared) => prepared,
         Err(problem) => {
             eprintln!("{problem}");
@@ -44,21 +48,45 @@ pub(super) async fn listen(
     };
     let once = options.once || identity.config.ephemeral;
     let mut listener = Listener { root, identity, calls, stop, once, hook, clock, behaviour };
-    let exit = listener.serve().await;
-    // As the real one does: a single-use registration is worth nothing any more.
-    if exit == Exit::Success && listener.identity.config.ephemeral && !listener.stop.asked() {
-        let _ = files::remove(root);
+    let end = listener.serve().await;
+    match end {
+        End::By(Ending::Deleted) => forget(root),
+        // A single-use registration is worth nothing any more.
+        End::Done if listener.identity.config.ephemeral => forget(root),
+        End::Asked | End::Done | End::By(_) => {}
     }
-    exit
+    match end {
+        End::Asked | End::Done => Exit::Success,
+        End::By(ending) => ending.exit(told),
+    }
+}
+
+/// As the real one does where a registration is over; what cannot be removed is left.
+fn forget(root: &Path) {
+    if let Err(problem) = files::remove(root) {
+        eprintln!("{problem}");
+    }
+}
+
+/// Why a listener ends.
+#[derive(Clone, Copy)]
+enum End {
+    /// It was asked to.
+    Asked,
+    /// It has served its only job.
+    Done,
+    /// GitHub does not take it.
+    By(Ending),
 }
 
 fn prepare(root: &Path, options: &Run) -> Result<(Identity, Calls, Stop), String> {
     let identity = match &options.jitconfig {
         Some(jitconfig) => Identity::unpack(root, jitconfig)?,
-        None => {
-            Identity::load(root)?.ok_or("Not configured. Run config.(sh/cmd) to configure the runner.")?
-        }
+        None => Identity::load(root)?.ok_or(Demand::Registered.words())?,
     };
+    let work = root.join(&identity.config.work_folder);
+    demands::work_folder(&work)
+        .map_err(|_| format!("{} '{}'.", Demand::ListableWork.words(), work.display()))?;
     let calls = Calls::of(&identity)?;
     let stop = Stop::new().map_err(|e| format!("Cannot listen to signals: {e}"))?;
     Ok((identity, calls, stop))
@@ -87,7 +115,53 @@ impl Stop {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}
         }
+        println!("Exiting...");
         self.asked = true;
+    }
+}
+
+/// What went wrong while a session was asked for.
+#[derive(Default)]
+struct Trouble {
+    conflicts: u32,
+    tokenless: u32,
+}
+
+impl Trouble {
+    /// Whether it is one too many; says what GitHub's says each time.
+    fn ends(&mut self, error: &CallError, again: Duration, url: &str) -> Option<Ending> {
+        let ending = match error {
+            CallError::Unauthorized => {
+                eprintln!("{}", Ending::DeletedBefore.words());
+                return Some(Ending::DeletedBefore);
+            }
+            CallError::Deprecated(_) => Ending::SessionRefused,
+            CallError::Conflict(_) => {
+                eprintln!("A session for this runner already exists.");
+                self.conflicts += 1;
+                if self.conflicts < CONFLICTS {
+                    return None;
+                }
+                let seconds = (again * CONFLICTS).as_secs_f32();
+                eprintln!("{} {seconds} seconds.", Ending::Conflict.words());
+                Ending::Conflict
+            }
+            CallError::NoToken(_) => {
+                self.tokenless += 1;
+                if self.tokenless < TOKENLESS {
+                    return None;
+                }
+                eprintln!("{} {url}.", Ending::NoToken.words());
+                return Some(Ending::NoToken);
+            }
+            CallError::NotFound
+            | CallError::Gone
+            | CallError::Busy(_)
+            | CallError::Refused(_)
+            | CallError::Unreachable(_) => return None,
+        };
+        eprintln!("{}{error}", Ending::SessionRefused.words());
+        Some(ending)
     }
 }
 
@@ -103,109 +177,124 @@ struct Listener<'a> {
 }
 
 impl Listener<'_> {
-    async fn serve(&mut self) -> Exit {
-        loop {
-            let session = match self.connect().await {
-                Ok(session) => session,
-                Err(exit) => return exit,
-            };
-            println!("\n\u{221a} Connected to GitHub\n");
-            println!("Current runner version: '{}'", self.behaviour.version);
-            self.say("Listening for Jobs");
-            if let Some(exit) = self.take_jobs(session).await {
-                return exit;
-            }
-        }
+    async fn serve(&mut self) -> End {
+        let session = match self.connect().await {
+            Ok(session) => session,
+            Err(end) => return end,
+        };
+        println!("Current runner version: '{}'", self.behaviour.version);
+        self.say("Listening for Jobs");
+        self.take_jobs(session).await
     }
 
     /// Opens a session, however long the stand-in is away.
-    async fn connect(&mut self) -> Result<u64, Exit> {
-        let (calls, patience) = (self.calls.clone(), Instant::now() + CONFLICT_PATIENCE);
-        let mut complained = false;
+    async fn connect(&mut self) -> Result<u64, End> {
+        let (calls, mut trouble, mut complained) = (self.calls.clone(), Trouble::default(), false);
         loop {
+            // Said before there is a session: it proves nothing.
+            println!("\n\u{221a} Connected to GitHub\n");
             let opened = tokio::select! {
                 opened = calls.open_session(&self.behaviour.version) => opened,
-                () = self.stop.next() => return Err(self.exiting()),
+                () = self.stop.next() => return Err(End::Asked),
             };
-            let problem = match opened {
-                Ok(session) => return Ok(session),
-                Err(CallError::Unauthorized) => {
-                    eprintln!("{DELETED}");
-                    return Err(Exit::Terminated);
+            let error = match opened {
+                Ok(session) => {
+                    if complained {
+                        self.say("Runner reconnected.");
+                    }
+                    return Ok(session);
                 }
-                Err(CallError::Deprecated(text)) => {
-                    eprintln!("An error occurred: {text}");
-                    return Err(Exit::Deprecated);
-                }
-                Err(CallError::Conflict(text)) if Instant::now() < patience => text,
-                Err(CallError::Conflict(text)) => {
-                    eprintln!("{text}");
-                    return Err(Exit::SessionConflict);
-                }
-                Err(CallError::Unreachable(text)) => {
-                    format!("Runner connect error: {text}. Retrying until reconnected.")
-                }
-                Err(
-                    error @ (CallError::NotFound
-                    | CallError::Gone
-                    | CallError::Busy(_)
-                    | CallError::Refused(_)),
-                ) => {
-                    eprintln!("{error}");
-                    return Err(Exit::Retryable);
-                }
+                Err(error) => error,
             };
-            if !std::mem::replace(&mut complained, true) {
-                self.say(&problem);
+            if let Some(ending) = trouble.ends(&error, self.behaviour.again, calls.url()) {
+                return Err(End::By(ending));
             }
-            tokio::select! {
-                () = sleep(RETRY_PAUSE) => {}
-                () = self.stop.next() => return Err(self.exiting()),
+            self.complain(&error, &mut complained);
+            if self.stopped_within(self.behaviour.again).await {
+                return Err(End::Asked);
             }
         }
     }
 
-    /// Serves jobs over this session; `None` when a new session is needed.
-    async fn take_jobs(&mut self, session: u64) -> Option<Exit> {
-        let calls = self.calls.clone();
+    /// Serves jobs over this session, or another when it is lost.
+    async fn take_jobs(&mut self, mut session: u64) -> End {
+        let (calls, mut failures, mut complained) = (self.calls.clone(), 0, false);
         loop {
             let asked = tokio::select! {
                 asked = calls.next_job(session) => asked,
-                () = self.stop.next() => {
-                    // Without a good-bye the stand-in notices by our silence.
-                    let _ = calls.close_session(session).await;
-                    return Some(self.exiting());
-                }
+                () = self.stop.next() => return self.leave(session, End::Asked).await,
             };
-            match asked {
-                Ok(None) => {}
+            let outlived = match asked {
+                Ok(None) => true,
                 Ok(Some(assignment)) => {
-                    if !self.work(session, &assignment).await {
-                        return None;
+                    let outlived = self.work(session, &assignment).await;
+                    if outlived && (self.stop.asked() || self.once) {
+                        let end = if self.stop.asked() { End::Asked } else { End::Done };
+                        return self.leave(session, end).await;
                     }
-                    if self.stop.asked() || self.once {
-                        let _ = calls.close_session(session).await;
-                        return Some(Exit::Success);
-                    }
+                    outlived
                 }
                 Err(CallError::Unauthorized) => {
-                    eprintln!(
-                        "The runner registration has been deleted from the server, please re-configure."
-                    );
-                    return Some(Exit::Terminated);
+                    eprintln!("{}", Ending::Deleted.words());
+                    return End::By(Ending::Deleted);
                 }
-                Err(CallError::NotFound) => return None,
+                Err(CallError::Deprecated(text)) => {
+                    eprintln!("An error occurred: {text}");
+                    return self.leave(session, End::By(Ending::Deprecated)).await;
+                }
+                Err(CallError::NotFound) => false,
                 Err(
-                    CallError::Unreachable(_)
+                    error @ (CallError::Unreachable(_)
                     | CallError::Conflict(_)
                     | CallError::Gone
                     | CallError::Busy(_)
-                    | CallError::Deprecated(_)
-                    | CallError::Refused(_),
+                    | CallError::NoToken(_)
+                    | CallError::Refused(_)),
                 ) => {
-                    sleep(RETRY_PAUSE).await;
+                    failures += 1;
+                    if failures == FAILURES {
+                        eprintln!("{}{error}", Ending::PollFails.words());
+                        return self.leave(session, End::By(Ending::PollFails)).await;
+                    }
+                    self.complain(&error, &mut complained);
+                    if self.stopped_within(self.behaviour.again / 2).await {
+                        return self.leave(session, End::Asked).await;
+                    }
+                    continue;
                 }
+            };
+            (failures, complained) = (0, false);
+            if !outlived {
+                session = match self.connect().await {
+                    Ok(session) => session,
+                    Err(End::By(_)) => {
+                        eprintln!("{LOST}");
+                        return End::By(Ending::SessionRefused);
+                    }
+                    Err(end @ (End::Asked | End::Done)) => return end,
+                };
             }
+        }
+    }
+
+    /// Says good-bye; without one the stand-in notices by our silence.
+    async fn leave(&self, session: u64, end: End) -> End {
+        let _ = self.calls.close_session(session).await;
+        end
+    }
+
+    /// Waits, unless it is asked to end meanwhile.
+    async fn stopped_within(&mut self, pause: Duration) -> bool {
+        tokio::select! {
+            () = sleep(pause) => false,
+            () = self.stop.next() => true,
+        }
+    }
+
+    /// Once for each outage.
+    fn complain(&self, error: &CallError, complained: &mut bool) {
+        if !std::mem::replace(complained, true) {
+            eprintln!("{}: Runner connect error: {error}. Retrying until reconnected.", self.now());
         }
     }
 
@@ -217,8 +306,9 @@ impl Listener<'_> {
         self.say(&format!("Running job: {}", assignment.spec.name));
         let (end, mut ended) = watch::channel(None);
         let config = self.identity.config.clone();
-        let (root, hook) = (self.root.to_owned(), self.hook.clone());
-        let mut execution = std::pin::pin!(execute(&root, &config, assignment, hook.as_deref(), &mut ended));
+        let (root, hook, start) = (self.root.to_owned(), self.hook.clone(), self.behaviour.pace.first_step());
+        let mut execution =
+            std::pin::pin!(execute(&root, &config, assignment, hook.as_deref(), start, &mut ended));
         let mut beat = interval(HEARTBEAT);
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let calls = self.calls.clone();
@@ -226,15 +316,14 @@ impl Listener<'_> {
             tokio::select! {
                 outcome = &mut execution => break outcome,
                 () = self.stop.next() => {
-                    println!("Exiting...");
-                    let twice = *end.borrow() >= Some(End::Shutdown);
-                    end.send_replace(Some(if twice { End::Now } else { End::Shutdown }));
+                    let twice = *end.borrow() >= Some(job::End::Shutdown);
+                    end.send_replace(Some(if twice { job::End::Now } else { job::End::Shutdown }));
                 }
                 _ = beat.tick() => match calls.heartbeat(session).await {
-                    Ok(true) => { end.send_if_modified(|e| e.is_none() && e.replace(End::Cancelled).is_none()); }
+                    Ok(true) => { end.send_if_modified(|e| e.is_none() && e.replace(job::End::Cancelled).is_none()); }
                     // The runner was removed or given up: nobody wants this job any more.
                     Err(CallError::Unauthorized | CallError::NotFound | CallError::Gone) => {
-                        end.send_replace(Some(End::Now));
+                        end.send_replace(Some(job::End::Now));
                     }
                     Ok(false)
                     | Err(
@@ -242,6 +331,7 @@ impl Listener<'_> {
                         | CallError::Conflict(_)
                         | CallError::Busy(_)
                         | CallError::Deprecated(_)
+                        | CallError::NoToken(_)
                         | CallError::Refused(_),
                     ) => {}
                 },
@@ -274,6 +364,7 @@ impl Listener<'_> {
                     | CallError::Conflict(_)
                     | CallError::Busy(_)
                     | CallError::Deprecated(_)
+                    | CallError::NoToken(_)
                     | CallError::Refused(_),
                 ) => return false,
             }
@@ -291,6 +382,7 @@ impl Listener<'_> {
                     CallError::Gone
                     | CallError::Busy(_)
                     | CallError::Deprecated(_)
+                    | CallError::NoToken(_)
                     | CallError::Refused(_)
                     | CallError::Conflict(_),
                 ) => return true,
@@ -301,13 +393,12 @@ impl Listener<'_> {
         }
     }
 
-    fn exiting(&self) -> Exit {
-        println!("Exiting...");
-        Exit::Success
+    fn say(&self, text: &str) {
+        println!("{}: {text}", self.now());
     }
 
-    fn say(&self, text: &str) {
-        println!("{}: {text}", (self.clock)().strftime("%Y-%m-%d %H:%M:%SZ"));
+    fn now(&self) -> String {
+        (self.clock)().strftime("%Y-%m-%d %H:%M:%SZ").to_string()
     }
 }
 

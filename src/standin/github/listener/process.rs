@@ -41,15 +41,16 @@ impl Step {
         self.child.wait().await
     }
 
-    /// Ends it: asks, tells, kills.
-    pub(super) async fn stop(&mut self) {
+    /// Ends it: asks, tells, kills. Says whether asking was enough.
+    pub(super) async fn stop(&mut self) -> bool {
         for (signal, pause) in [(Signal::SIGINT, AFTER_INTERRUPT), (Signal::SIGTERM, AFTER_TERMINATE)] {
             self.signal(signal);
             if tokio::time::timeout(pause, self.child.wait()).await.is_ok() {
-                return;
+                return signal == Signal::SIGINT;
             }
         }
         self.kill().await;
+        false
     }
 
     /// Ends it at once.

@@ -2,8 +2,9 @@
 # Listens for jobs, again after a retryable error. Exits with 0 whatever the listener says, unless
 # RUNNER_MANUALLY_TRAP_SIG is set: then it also passes the first SIGINT or SIGTERM on, as SIGINT. As in GitHub's, one that
 # comes before there is a child to pass it on to is lost, and one that comes after the first ends this script alone. 7, that
-# its version is deprecated, is passed on to whoever asked for it.
-dir="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)" || exit 1
+# its version is deprecated, is passed on to whoever asked for it. Its helper is made anew each time, so the directory
+# must be writable.
+dir="$(cd -P "$(dirname "${BASH_SOURCE[0]}")" && pwd)" || exit 1
 
 if [ -n "$RUNNER_MANUALLY_TRAP_SIG" ]; then
     set -m
@@ -11,6 +12,8 @@ if [ -n "$RUNNER_MANUALLY_TRAP_SIG" ]; then
 fi
 
 while :; do
+    export ACTIONS_RUNNER_STAND_IN_BEGAN=$EPOCHREALTIME
+    cp -f "$dir/run-helper.sh.template" "$dir/run-helper.sh"
     if [ -n "$RUNNER_MANUALLY_TRAP_SIG" ]; then
         "$dir/run-helper.sh" "$@" &
         child=$!

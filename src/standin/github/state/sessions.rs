@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 
 use super::State;
-use crate::github::behaviour::PastEndOfLife;
+use crate::github::behaviour::{PastEndOfLife, TokenService};
 
 use super::types::{Conclusion, Job, JobId, JobStatus, Refusal, RegisteredRunner, RunnerId, Session};
 
@@ -15,20 +15,21 @@ impl State {
     /// Connects a runner.
     ///
     /// # Errors
-    /// An unknown credential (the runner was deleted), a version that is not taken any more, or a session that is still
-    /// alive.
+    /// An unknown credential (the runner was deleted), a token service that is unwell, a version that is not taken any
+    /// more, or a session that is still held.
     pub fn open_session(&mut self, credential: &str, version: &str, now: Timestamp) -> Result<u64, Refusal> {
         self.tick(now);
         let runner = self.by_credential(credential)?;
-        if runner.session.is_some() {
-            return Err(Refusal::SessionConflict);
+        let (runner_id, connected) = (runner.id, runner.session.is_some());
+        match self.behaviour.token_service {
+            TokenService::Answers => {}
+            TokenService::Unwell => return Err(Refusal::NoToken),
         }
-        let runner_id = runner.id;
-        if self.behaviour.gets_no_job(version, now) {
-            match self.behaviour.past_end_of_life {
-                PastEndOfLife::Refused => return Err(Refusal::Deprecated(version.to_owned())),
-                PastEndOfLife::Starved => {}
-            }
+        if self.past_end_of_life(version, now) == Some(PastEndOfLife::NoSession) {
+            return Err(Refusal::Deprecated(version.to_owned()));
+        }
+        if connected {
+            return Err(Refusal::SessionConflict);
         }
         let id = self.fresh_id();
         let runner = self.runners.get_mut(&runner_id).ok_or(Refusal::Unauthorized)?;
@@ -61,7 +62,7 @@ impl State {
     /// first answer may have been lost.
     ///
     /// # Errors
-    /// An unknown credential or session.
+    /// An unknown credential or session, or a version that gets no message any more.
     pub fn acquire(
         &mut self,
         credential: &str,
@@ -78,8 +79,11 @@ impl State {
             }
         }
         let Some(runner) = self.runners.get(&id) else { return Ok(None) };
-        if runner.version.as_deref().is_some_and(|version| self.behaviour.gets_no_job(version, now)) {
-            return Ok(None);
+        let version = runner.version.as_deref().unwrap_or_default();
+        match self.past_end_of_life(version, now) {
+            None => {}
+            Some(PastEndOfLife::Refused) => return Err(Refusal::Deprecated(version.to_owned())),
+            Some(PastEndOfLife::NoSession | PastEndOfLife::Starved) => return Ok(None),
         }
         let fits = |job: &&Job| {
             job.status == JobStatus::Queued
@@ -171,6 +175,11 @@ impl State {
     /// When there is none, or it was deleted.
     pub fn by_credential(&self, credential: &str) -> Result<&RegisteredRunner, Refusal> {
         self.runners.values().find(|r| r.credential == credential).ok_or(Refusal::Unauthorized)
+    }
+
+    /// What becomes of a runner of this version, if its time is over.
+    fn past_end_of_life(&self, version: &str, now: Timestamp) -> Option<PastEndOfLife> {
+        self.behaviour.gets_no_job(version, now).then_some(self.behaviour.past_end_of_life)
     }
 
     fn seen(&mut self, credential: &str, session: u64, now: Timestamp) -> Result<RunnerId, Refusal> {

@@ -92,6 +92,7 @@ fn job(labels: &[&str]) -> JobSpec {
     }
 }
 
+const SILENCE: Duration = Duration::from_secs(15);
 const SILENT: Duration = SILENCE.saturating_add(Duration::from_secs(1));
 
 #[test]

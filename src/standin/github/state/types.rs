@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-
-use super::SILENCE;
 
 /// GitHub's number of a runner.
 pub type RunnerId = u64;
@@ -73,8 +72,8 @@ pub struct Session {
 }
 
 impl Session {
-    pub(super) fn silent(&self, now: Timestamp) -> bool {
-        now > self.last_seen + SILENCE
+    pub(super) fn silent(&self, held: Duration, now: Timestamp) -> bool {
+        now > self.last_seen + held
     }
 }
 
@@ -313,6 +312,9 @@ pub enum Refusal {
     /// GitHub takes no runner of this version any more.
     #[error("Runner version v{0} is deprecated and cannot receive messages.")]
     Deprecated(String),
+    /// The token service is unwell.
+    #[error("Response status code does not indicate success: 503 (Service Unavailable).")]
+    NoToken,
     /// The runner is connected from elsewhere.
     #[error("A session for this runner already exists.")]
     SessionConflict,
