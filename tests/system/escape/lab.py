@@ -4,7 +4,6 @@ by `run` and leaves nothing behind: what it mounts and starts goes with its name
 """
 
 import contextlib
-import datetime
 import http.server
 import json
 import os
@@ -21,6 +20,7 @@ import urllib.request
 from pathlib import Path
 
 import builds
+import claims
 import machine
 import traces
 
@@ -78,7 +78,7 @@ def build(spec: dict) -> None:
     """Mounts the machine and makes it this process's root."""
     base = Path(spec["base"])
     building = spec.get("builds", False)
-    size = "3g" if building else "1300m"
+    size = "3g" if building else "4g" if spec.get("real") else "1300m"
     mount("-t", "tmpfs", "-o", f"size={size},nr_inodes=500k,mode=0755", "none", str(base))
     root, upper, work, programs = (base / name for name in ("root", "upper", "work", "programs"))
     for directory in (root, upper, work):
@@ -220,7 +220,7 @@ class Lab:
             self.connect()
             self.serve()
             if "claims" in self.spec:
-                self.measure(self.spec["claims"])
+                self.result |= claims.Claims(self, self.spec, wait).play()
             elif "builds" in self.spec:
                 self.result |= builds.Builds(self, Reports.told).play()
             else:
@@ -376,8 +376,7 @@ class Lab:
         environment = {"PATH": PATH, "HOME": "/root", "USER": "root", "LANG": "C.UTF-8", "RUNYARD_AGENT": str(LAB / "agent"),
                        "AWS_EC2_METADATA_DISABLED": "true", "RUNYARD_TIMING__AGENT_POLL": "100ms",
                        "RUNYARD_TIMING__HEARTBEAT": "500ms", "RUNYARD_GITHUB__API_URL": "http://localhost:8080"}
-        if self.spec.get("real"):
-            environment["RUNYARD_STAND_IN_PACKAGE"] = "real"
+        environment["RUNYARD_STAND_IN_PACKAGE"] = ",".join(self.package())
         up = self.start("operator", "/usr/local/bin/runyard", "up", "--dir", str(YARD / "data"), env=environment, cwd=YARD)
 
         def is_up() -> bool:
@@ -395,8 +394,20 @@ class Lab:
         if keeps(self.spec):
             of = {"keep": builds.KEEP, "reuseWithin": "owner"} if "builds" in self.spec else {"keep": KEEP}
             jobs |= of
+        if "claims" in self.spec:
+            ahead = self.spec["ahead"]
+            jobs |= {"desired": 1, "registeredAhead": ahead} | ({"reuseWithin": "repository"} if ahead else {})
         (YARD / "pool.json").write_text(json.dumps([SPEC[0] | jobs]))
         self.say("apply", "-f", str(YARD / "pool.json"))
+
+    def package(self) -> list[str]:
+        """How the runner is: it takes GitHub's time where time is measured, and asks for libicu where there is one."""
+        words = ["real" if self.spec.get("real") else "small"]
+        if "claims" not in self.spec:
+            words.append("unpaced")
+        if self.spec["libicu"]:
+            words.append("libicu")
+        return words
 
     def say(self, *words: str) -> str:
         done = verbs.run(["/usr/local/bin/runyard", *words], env=self.environment, cwd=YARD)
@@ -428,41 +439,6 @@ class Lab:
             if found := re.findall(pattern, said):
                 return found[-1][:300]
         return "the agent ended without a word"
-
-    def measure(self, claims: int) -> None:
-        """How long the agent takes from a claim that it sees to a runner that listens, and for each part of that."""
-        for _ in range(claims + 1):
-            run = self.provision()
-            self.release(run)
-            self.settled()
-            self.wait_until_prepared()
-        said = "\n".join(log.read_text(errors="replace") for log in sorted((YARD / "data").glob("**/agent.log")))
-        said = re.sub(r"\x1b\[[0-9;]*m", "", said)
-        begun, last, spent = None, None, {}
-        for line in said.splitlines():
-            if not (found := re.match(r"(\d{4}-\S+Z)\s+\w+ \S+: (.*)", line)):
-                continue
-            at, words = datetime.datetime.fromisoformat(found[1]).timestamp(), found[2]
-            if "the record changed" in words and re.search(r"run=\S*\d", words) and "running" not in words:
-                begun = at
-                spent.setdefault("claims", []).append({})
-            elif words.startswith("begins"):
-                last = at
-            elif words.startswith("done") and begun and last and spent.get("claims"):
-                spent["claims"][-1][re.search(r"task=(?:Some\()?(\w+)", words)[1]] = at - last
-            elif "saying signal=UD_REG_OK" in words and begun:
-                spent["claims"][-1]["claim to listening"] = at - begun
-                begun = None
-        self.result["claims"] = spent.get("claims", [])[1:]
-        self.result["said"] = said[-4000:]
-
-    def wait_until_prepared(self) -> None:
-        """As a pooled machine has it: its next claim is prepared. An agent that prepares nothing is waited for, too."""
-        def prepared() -> bool:
-            logs = "\n".join(log.read_text(errors="replace") for log in (YARD / "data").glob("**/agent.log"))
-            return "the next claim is prepared" in logs.rpartition("outcome=Wiped")[2]
-        with contextlib.suppress(Broken):
-            wait("the next claim", prepared, limit=20)
 
     # One run plants, the next one looks, and plants again.
 
