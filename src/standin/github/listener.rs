@@ -9,6 +9,7 @@ mod files;
 mod job;
 mod listen;
 mod process;
+mod trouble;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -67,8 +68,8 @@ impl Exit {
 /// hook. `root` is the package's folder. Speaks to standard output and error as the real one does.
 pub async fn run(root: &Path, args: &[String], inputs: &BTreeMap<String, String>, clock: Clock) -> Exit {
     let (behaviour, inputs) = (behaviour(root), with_file(root, inputs));
-    let starts = Starts::new(args, &inputs, behaviour.pace, &clock);
-    tokio::time::sleep(starts.wait(&clock)).await;
+    let pace = Takes::new(args, &inputs, behaviour.pace, &clock);
+    tokio::time::sleep(pace.first_half(clock())).await;
     if let Err(problem) = demands::begin_log(root, &clock) {
         eprintln!("{problem}");
         return Exit::Crashed;
@@ -78,11 +79,15 @@ pub async fn run(root: &Path, args: &[String], inputs: &BTreeMap<String, String>
         return Exit::Terminated;
     }
     let outcome = match args::parse(args, &inputs) {
-        Ok(Command::Configure(options)) => configure::configure(root, options, &behaviour).await,
+        Ok(Command::Configure(options)) => {
+            let configured = configure::configure(root, options, &behaviour).await;
+            tokio::time::sleep(pace.rest(clock())).await;
+            configured
+        }
         Ok(Command::Remove(options)) => configure::remove(root, options, &behaviour).await,
         Ok(Command::Run(options)) => {
             let (told, hook) = (flag(&inputs, TELL_DEPRECATED), hook(&inputs));
-            return listen::listen(root, options, hook, clock, behaviour, told).await;
+            return listen::listen(root, options, hook, clock, behaviour, (told, pace)).await;
         }
         Err(problem) => Err(problem),
     };
@@ -95,28 +100,37 @@ pub async fn run(root: &Path, args: &[String], inputs: &BTreeMap<String, String>
     }
 }
 
-/// When the package's script was started, and how long after that GitHub's listener is as far.
-struct Starts {
+/// When the package's script was started, and how long after that GitHub's is done, or listens. What this program takes
+/// is a part of it.
+struct Takes {
     began: Timestamp,
-    takes: Duration,
+    whole: Duration,
 }
 
-impl Starts {
+impl Takes {
     fn new(args: &[String], inputs: &BTreeMap<String, String>, pace: Pace, clock: &Clock) -> Self {
-        let takes = match args.first().map(String::as_str) {
+        let whole = match args.first().map(String::as_str) {
             Some("configure") => pace.config(),
             Some(_) | None => pace.listen(),
         };
         // Some languages have a comma in it.
         let told = inputs.get(BEGAN).and_then(|seconds| seconds.replace([',', '.'], "").parse().ok());
         let began = told.and_then(|micros| Timestamp::from_microsecond(micros).ok());
-        Self { began: began.unwrap_or_else(clock.as_ref()), takes }
+        Self { began: began.unwrap_or_else(clock.as_ref()), whole }
     }
 
-    /// What is left of that time.
-    fn wait(&self, clock: &Clock) -> Duration {
-        let passed = Duration::try_from(clock().duration_since(self.began)).unwrap_or_default();
-        self.takes.saturating_sub(passed)
+    /// What is left of the time before it does anything: a .NET start.
+    fn first_half(&self, now: Timestamp) -> Duration {
+        self.left(self.whole / 2, now)
+    }
+
+    /// What is left of all of it.
+    fn rest(&self, now: Timestamp) -> Duration {
+        self.left(self.whole, now)
+    }
+
+    fn left(&self, of: Duration, now: Timestamp) -> Duration {
+        of.saturating_sub(Duration::try_from(now.duration_since(self.began)).unwrap_or_default())
     }
 }
 
@@ -143,4 +157,39 @@ fn behaviour(root: &Path) -> PackageBehaviour {
 /// What is called before each job.
 fn hook(inputs: &BTreeMap<String, String>) -> Option<PathBuf> {
     inputs.get(HOOK).filter(|path| !path.is_empty()).map(PathBuf::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    fn at(micros: i64) -> Timestamp {
+        Timestamp::from_microsecond(micros).unwrap()
+    }
+
+    #[test]
+    fn it_takes_as_long_as_githubs_from_the_start_of_its_script() {
+        let clock: Clock = Arc::new(|| at(5_100_000));
+        for began in ["5.000000", "5,000000"] {
+            let inputs = BTreeMap::from([(BEGAN.to_owned(), began.to_owned())]);
+            let takes = Takes::new(&["configure".to_owned()], &inputs, Pace::Github, &clock);
+            assert_eq!(takes.first_half(clock()), Duration::from_millis(250));
+            assert_eq!(takes.rest(clock()), Duration::from_millis(600));
+            assert_eq!(takes.rest(at(5_700_001)), Duration::ZERO);
+        }
+        let listens = Takes::new(&["run".to_owned()], &BTreeMap::new(), Pace::Github, &clock);
+        assert_eq!(listens.rest(clock()), Duration::from_millis(520));
+        let unpaced = Takes::new(&["run".to_owned()], &BTreeMap::new(), Pace::None, &clock);
+        assert_eq!(unpaced.rest(clock()), Duration::ZERO);
+    }
+
+    #[test]
+    fn the_file_env_goes_before_the_environment() {
+        let dir = tempfile::tempdir().unwrap();
+        let inputs = BTreeMap::from([(HOOK.to_owned(), "/hook.sh".to_owned())]);
+        assert_eq!(hook(&with_file(dir.path(), &inputs)), Some("/hook.sh".into()));
+        std::fs::write(dir.path().join(".env"), format!("LANG=C\n{HOOK}=\n")).unwrap();
+        assert_eq!(hook(&with_file(dir.path(), &inputs)), None);
+    }
 }

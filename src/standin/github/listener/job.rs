@@ -135,6 +135,9 @@ impl Place {
         // It may be over before its first step.
         if let Some(early) = *end.borrow() {
             result = self.over(early)?;
+            if early >= End::Shutdown {
+                return Ok((result, exit_code));
+            }
         }
         let steps = assignment.spec.steps.iter().enumerate().map(Some);
         for what in hook.map(|_| None).into_iter().chain(steps) {
@@ -145,8 +148,10 @@ impl Place {
                     continue;
                 }
                 (Some((index, script)), _) => self.start(config, assignment, index, script)?,
-                (None, Some(hook)) => self.start_hook(config, assignment, hook)?,
-                (None, None) => continue,
+                (None, Some(hook)) if result == Conclusion::Success => {
+                    self.start_hook(config, assignment, hook)?
+                }
+                (None, _) => continue,
             };
             // What is always to be done is not asked to end a second time.
             let urgency = if result == Conclusion::Cancelled { End::Shutdown } else { End::Cancelled };

@@ -15,11 +15,9 @@ use super::calls::{CallError, Calls};
 use super::demands::{self, Demand, Ending};
 use super::files::{self, Identity};
 use super::job::{self, Outcome, execute};
-use super::{Clock, Exit};
+use super::trouble::Trouble;
+use super::{Clock, Exit, Takes};
 
-/// How often a session is asked for while another's is held, and without a token.
-const CONFLICTS: u32 = 8;
-const TOKENLESS: u32 = 3;
 /// How often a message is asked for in vain.
 const FAILURES: u32 = 10;
 /// Within a job: its worker goes on by itself.
@@ -30,14 +28,14 @@ const HEARTBEAT: Duration = Duration::from_secs(2);
 const LOST: &str = "An error occurred: Get next message failed with non-retryable error.";
 
 /// `run.sh`: serves until there is a reason to end; `told` where the environment asks for the number of a deprecated
-/// version.
+/// version. Says at its `pace` that it listens.
 pub(super) async fn listen(
     root: &Path,
     options: Run,
     hook: Option<PathBuf>,
     clock: Clock,
     behaviour: PackageBehaviour,
-    told: bool,
+    (told, pace): (bool, Takes),
 ) -> Exit {
     let (identity, calls, stop) = match prepare(root, &options) {
         Ok(prepared) => prepared,
@@ -47,7 +45,7 @@ pub(super) async fn listen(
         }
     };
     let once = options.once || identity.config.ephemeral;
-    let mut listener = Listener { root, identity, calls, stop, once, hook, clock, behaviour };
+    let mut listener = Listener { root, identity, calls, stop, once, hook, clock, behaviour, pace };
     let end = listener.serve().await;
     match end {
         End::By(Ending::Deleted) => forget(root),
@@ -120,51 +118,6 @@ impl Stop {
     }
 }
 
-/// What went wrong while a session was asked for.
-#[derive(Default)]
-struct Trouble {
-    conflicts: u32,
-    tokenless: u32,
-}
-
-impl Trouble {
-    /// Whether it is one too many; says what GitHub's says each time.
-    fn ends(&mut self, error: &CallError, again: Duration, url: &str) -> Option<Ending> {
-        let ending = match error {
-            CallError::Unauthorized => {
-                eprintln!("{}", Ending::DeletedBefore.words());
-                return Some(Ending::DeletedBefore);
-            }
-            CallError::Deprecated(_) => Ending::SessionRefused,
-            CallError::Conflict(_) => {
-                eprintln!("A session for this runner already exists.");
-                self.conflicts += 1;
-                if self.conflicts < CONFLICTS {
-                    return None;
-                }
-                let seconds = (again * CONFLICTS).as_secs_f32();
-                eprintln!("{} {seconds} seconds.", Ending::Conflict.words());
-                Ending::Conflict
-            }
-            CallError::NoToken(_) => {
-                self.tokenless += 1;
-                if self.tokenless < TOKENLESS {
-                    return None;
-                }
-                eprintln!("{} {url}.", Ending::NoToken.words());
-                return Some(Ending::NoToken);
-            }
-            CallError::NotFound
-            | CallError::Gone
-            | CallError::Busy(_)
-            | CallError::Refused(_)
-            | CallError::Unreachable(_) => return None,
-        };
-        eprintln!("{}{error}", Ending::SessionRefused.words());
-        Some(ending)
-    }
-}
-
 struct Listener<'a> {
     root: &'a Path,
     identity: Identity,
@@ -174,6 +127,7 @@ struct Listener<'a> {
     hook: Option<PathBuf>,
     clock: Clock,
     behaviour: PackageBehaviour,
+    pace: Takes,
 }
 
 impl Listener<'_> {
@@ -182,6 +136,9 @@ impl Listener<'_> {
             Ok(session) => session,
             Err(end) => return end,
         };
+        if self.stopped_within(self.pace.rest((self.clock)())).await {
+            return self.leave(session, End::Asked).await;
+        }
         println!("Current runner version: '{}'", self.behaviour.version);
         self.say("Listening for Jobs");
         self.take_jobs(session).await

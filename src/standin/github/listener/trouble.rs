@@ -1,0 +1,56 @@
+//! Judges what GitHub says to a listener that asks for a session: whether to ask again, and the words meanwhile
+//! (actions/runner, `BrokerMessageListener.cs`).
+
+use std::time::Duration;
+
+use super::calls::CallError;
+use super::demands::Ending;
+
+/// How often a session is asked for while another's is held, and without a token.
+const CONFLICTS: u32 = 8;
+const TOKENLESS: u32 = 3;
+
+/// What went wrong while a session was asked for.
+#[derive(Default)]
+pub(super) struct Trouble {
+    conflicts: u32,
+    tokenless: u32,
+}
+
+impl Trouble {
+    /// Whether it is one too many; says what GitHub's says each time.
+    pub(super) fn ends(&mut self, error: &CallError, again: Duration, url: &str) -> Option<Ending> {
+        let ending = match error {
+            CallError::Unauthorized => {
+                eprintln!("{}", Ending::DeletedBefore.words());
+                return Some(Ending::DeletedBefore);
+            }
+            CallError::Deprecated(_) => Ending::SessionRefused,
+            CallError::Conflict(_) => {
+                eprintln!("A session for this runner already exists.");
+                self.conflicts += 1;
+                if self.conflicts < CONFLICTS {
+                    return None;
+                }
+                let seconds = (again * CONFLICTS).as_secs_f32();
+                eprintln!("{} {seconds} seconds.", Ending::Conflict.words());
+                Ending::Conflict
+            }
+            CallError::NoToken(_) => {
+                self.tokenless += 1;
+                if self.tokenless < TOKENLESS {
+                    return None;
+                }
+                eprintln!("{} {url}.", Ending::NoToken.words());
+                return Some(Ending::NoToken);
+            }
+            CallError::NotFound
+            | CallError::Gone
+            | CallError::Busy(_)
+            | CallError::Refused(_)
+            | CallError::Unreachable(_) => return None,
+        };
+        eprintln!("{}{error}", Ending::SessionRefused.words());
+        Some(ending)
+    }
+}
