@@ -25,6 +25,7 @@ mod notice;
 mod place;
 mod pool;
 mod record;
+mod registered_ahead;
 mod registration;
 mod replacement;
 mod request;
@@ -74,6 +75,7 @@ pub use pool::{
     Counts, IDLE_SECONDS, LEAST_IDLE_SECONDS, LabelMode, Pool, PoolOverride, PoolSpec, PoolStatus, Schedule,
 };
 pub use record::{Reading, Record, SCHEMA, Unreadable, Versioned, read};
+pub use registered_ahead::{AheadOff, AheadStatus, RegisteredAhead};
 pub use registration::{AgentKey, RegistrationCredential, RemovalCredential, SealError, seal};
 pub use replacement::{Hours, Replacement};
 pub use request::{

@@ -38,6 +38,7 @@ pub(crate) fn a_minute_each() -> Policy {
         sharing: Default::default(),
         following: Default::default(),
         github: false,
+        organization: false,
         inventory: false,
     }
 }
@@ -311,6 +312,7 @@ impl Scene {
             sharing: Default::default(),
             following: Default::default(),
             github: false,
+            organization: false,
             inventory: true,
         };
         let now = Now { wall: start(), mono: secs(10_000), seen: secs(10_000) };

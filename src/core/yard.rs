@@ -13,6 +13,7 @@ use crate::model::{
 use crate::ports::Machine;
 use crate::ports::github::{EndOfLife, RunnerSupport};
 
+mod ahead;
 mod beats;
 mod boots;
 mod class;

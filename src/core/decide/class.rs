@@ -5,8 +5,11 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::model::{ClassName, Condition, ConditionType, HeldBack, Hours, Pool, Record, Slot, State};
+use crate::model::{
+    AheadStatus, ClassName, Condition, ConditionType, HeldBack, Hours, Pool, Record, Slot, State,
+};
 
+use crate::decide::ahead::ahead_lacks;
 use crate::decide::beats;
 use crate::decide::capacity;
 use crate::decide::context::Context;
@@ -219,11 +222,15 @@ fn report(cx: &Context<'_>, class: &Class, pool: &Pool, plan: &mut Plan) {
     let message = report.message(cx, class, pool, plan);
     let unwritten = class.shares.unwritten();
     let used = unwritten.is_some_and(|since| cx.now.mono >= since + USAGE_EVERY);
+    if let Some((until, _)) = class.refused_labels.now(cx.now.mono) {
+        plan.wake_at(until);
+    }
     if let Some(since) = unwritten.filter(|_| cx.role.lease.is_some()) {
         plan.wake_at(since + USAGE_EVERY);
     }
-    let same =
-        pool.status.counts == counts && pool.status.message == message && report.is_told(pool) && !used;
+    let ahead = |told: &AheadStatus| told.tells(ahead_lacks(cx, &pool.spec));
+    let told = report.is_told(pool) && pool.status.ahead.as_ref().is_some_and(ahead);
+    let same = pool.status.counts == counts && pool.status.message == message && told && !used;
     // What is pinned is written first.
     let pinning = plan.actions.iter().any(|planned| planned.holds(pool.key()));
     if same || pinning || cx.yard.is_busy(pool.key()) || cx.role.lease.is_none() {
@@ -239,6 +246,7 @@ fn report(cx: &Context<'_>, class: &Class, pool: &Pool, plan: &mut Plan) {
         next.status.counts = counts;
         next.status.message = message;
         next.status.conditions = report.conditions(cx, class, pool);
+        next.status.ahead = Some(AheadStatus::of(ahead_lacks(cx, &pool.spec)));
         if unwritten.is_some() {
             next.status.usage = class.shares.usage(cx.now.wall, cx.now.mono);
         }

@@ -60,8 +60,6 @@ pub(super) struct Matcher<'a> {
     listed: BTreeMap<RequestKey, Vec<(usize, &'a InstanceArn)>>,
     /// Machines that keep something of a repository, by that; none where the class keeps nothing.
     warm: BTreeMap<&'a str, Vec<(usize, &'a InstanceArn)>>,
-    /// Machines whose runner was registered ahead, with their groups.
-    ahead: Vec<(usize, &'a InstanceArn)>,
     /// Machines that were given to a request.
     given: BTreeSet<InstanceArn>,
     /// Former requests that [`Matcher::met`] has not returned yet.
@@ -81,8 +79,7 @@ impl<'a> Matcher<'a> {
         let cursors: Vec<Cursor<'_>> = class.free.iter().map(cursor).collect();
         let (fits, listed, warm) = (BTreeMap::new(), BTreeMap::new(), warm(cx, class, spec));
         let (named, passed, given, met) = (Vec::new(), BTreeSet::new(), BTreeSet::new(), Vec::new());
-        let ahead = ahead(cx, class, spec);
-        let mut matcher = Self { cx, spec, cursors, fits, named, passed, listed, warm, ahead, given, met };
+        let mut matcher = Self { cx, spec, cursors, fits, named, passed, listed, warm, given, met };
         // Ignore hints for instances that are no longer pooled, or are of another class.
         for tracked in class.hints.iter().filter_map(|id| cx.yard.by_id(id)) {
             let instance = &tracked.instance;
@@ -185,15 +182,29 @@ impl<'a> Matcher<'a> {
         Some(self.take(first))
     }
 
-    /// A free machine whose runner listens already and can be one of the request's repository.
+    /// A free machine whose runner listens already and can be one of the request's repository. Of each group only the
+    /// next is looked at: one whose agent lost its runner costs those behind it their turn, and nobody a walk.
     fn next_ahead(&mut self, key: &RequestKey, groups: &[usize]) -> Option<(usize, &'a InstanceArn)> {
+        let (cx, spec) = (self.cx, self.spec);
         let ready = |arn: &InstanceArn| {
-            let free = self.is_free(arn);
-            free.is_some_and(|tracked| lendable(tracked, self.spec, &key.repository).is_some())
+            let tracked = cx.yard.instance(arn);
+            tracked.is_some_and(|tracked| lendable(cx, tracked, spec, &key.repository).is_some())
         };
-        let first = self.ahead.iter().position(|(at, arn)| groups.contains(at) && ready(arn))?;
-        let first = self.ahead.swap_remove(first);
-        Some(self.take(first))
+        let rests = |at: &usize| groups.contains(at) && self.cursors[*at].group.rests;
+        if let Some(at) = self.named.iter().position(|(at, arn)| rests(at) && ready(arn)) {
+            return Some(self.named.remove(at));
+        }
+        for at in groups.iter().copied() {
+            if !self.cursors[at].group.rests {
+                continue;
+            }
+            self.advance(at);
+            if let Some((_, arn)) = self.cursors[at].head.filter(|(_, arn)| ready(arn)) {
+                self.cursors[at].head = None;
+                return Some((at, arn));
+            }
+        }
+        None
     }
 
     /// The machine, if nobody was given it and a request can claim it now.
@@ -269,21 +280,6 @@ fn warm<'a>(
         }
     }
     warm
-}
-
-/// The free machines of a class whose runner was registered ahead and listens, by their records.
-fn ahead<'a>(cx: &'a Context<'a>, class: &'a Class, spec: &PoolSpec) -> Vec<(usize, &'a InstanceArn)> {
-    if !spec.registered_ahead {
-        return Vec::new();
-    }
-    let places = class.free.values().enumerate();
-    let places = places.flat_map(|(at, free)| free.iter().rev().map(move |(_, arn)| (at, arn)));
-    let known = |arn: &InstanceArn| {
-        visited();
-        let tracked = cx.yard.instance(arn);
-        tracked.is_some_and(|tracked| tracked.instance.ahead.as_ref().is_some_and(|a| a.runner_id.is_some()))
-    };
-    places.filter(|(_, arn)| known(arn)).collect()
 }
 
 /// Why a machine does not fit a request, whatever its state; none when it fits.

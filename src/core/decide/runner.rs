@@ -51,6 +51,8 @@ pub enum Credential {
         place: AheadPlace,
         /// The runner group; empty for the default one.
         group: String,
+        /// GitHub's number of the one that it had before, which is removed.
+        former: Option<u64>,
     },
     /// To keep what its claim wrote: the operator's word on that.
     Promotion(KeepQuestion),

@@ -1,7 +1,9 @@
 //! Explains in sentences why a record is in its state, what it waits for, and when it ends.
 
 use crate::decide::{Context, Plan, Policy, Role, WaitReason, effective};
-use crate::model::{ClassName, InstanceArn, Phase, Pool, RecordId, Request, RequestKey, State, kept_of};
+use crate::model::{
+    AheadStatus, ClassName, InstanceArn, Phase, Pool, RecordId, Request, RequestKey, State, kept_of,
+};
 use crate::yard::{Class, Demand, Now, Tracked, Unit, Yard};
 
 use super::{Pace, before, forecast, judge};
@@ -134,6 +136,7 @@ pub fn pool(yard: &Yard, now: Now, name: &ClassName) -> Vec<String> {
         ));
     }
     lines.extend(super::sizing::told(pool, now));
+    lines.extend(AheadStatus::of_pool(pool).map(|told| told.message));
     lines
 }
 
@@ -343,7 +346,12 @@ mod tests {
     #[test]
     fn a_class_is_told_with_its_counts_who_waits_and_what_it_lacks() {
         let scene = full();
-        let told = |scene: &Scene| super::pool(&scene.yard, scene.now, &ClassName::parse("linux").unwrap());
+        let told = |scene: &Scene| {
+            let mut told = super::pool(&scene.yard, scene.now, &ClassName::parse("linux").unwrap());
+            let last = told.pop().unwrap();
+            assert!(last.contains("would save") && last.contains("set reuseWithin to repository"), "{last}");
+            told
+        };
         let counts = "class linux: 1 in the pool, 1 being cleaned, 1 starting, 1 claimed, 1 running; 5 live of at most 5, 3 wanted idle";
         let waiting = "1 request waits for machines (acme/web run 2/default/1), since 2026-01-05T11:59:40Z";
         assert_eq!(told(&scene), [counts, waiting], "three are idle, or will be");

@@ -62,7 +62,11 @@ impl Yard {
             Observation::GitHub(answered) => self.github_down = !answered,
             Observation::RunnerBusy(arn) => self.of(&arn, &mut dirty, Tracked::runner_busy),
             Observation::PutOff(arn, wait) => self.of(&arn, &mut dirty, |of| of.put_off(now.mono + wait)),
-            Observation::LabelFailed(arn, no) => self.of(&arn, &mut dirty, |of| of.label_failed(no)),
+            Observation::LabelFailed(arn, refused) => self.label_failed(&arn, refused, now, &mut dirty),
+            Observation::LabelGiven(arn) => self.label_given(&arn),
+            Observation::AheadRefused(arn) => {
+                self.of(&arn, &mut dirty, |tracked| tracked.rest_refused(now.mono))
+            }
             Observation::LabelSet(arn) => self.of(&arn, &mut dirty, |tracked| tracked.unlabelled = None),
             Observation::RunRefused(id, why) => {
                 if let Some(asked) = self.requests.get_mut(&id) {

@@ -52,9 +52,12 @@ pub enum CredentialError {
     /// The machine has not shown a usable key.
     #[error("the machine's public key cannot be used")]
     Key,
-    /// A class registers runners ahead for a whole owner, and the operator those of repositories alone.
-    #[error("registeredAhead with reuseWithin owner needs github.scope organization")]
-    Ahead,
+    /// GitHub did not do what only a runner needs that is registered ahead, for which nobody waits.
+    #[error("the runner was not registered ahead of a claim: {0}")]
+    AtRest(GitHubError),
+    /// GitHub does not show the runner of this number, or not as its agent does.
+    #[error("GitHub does not show a runner {0} of that name that listens")]
+    NotSeen(u64),
     /// GitHub did not give a runner that was registered ahead the label of its claim.
     #[error("the label was not set: {0}")]
     Label(GitHubError),

@@ -24,7 +24,7 @@ mod runner;
 pub(super) use failure::Failure;
 pub(super) use launches::Unsettled;
 pub(super) use queue::Receipts;
-use runner::{labels, learned, waits_for_github};
+use runner::{ahead, learned, waits_for_github};
 
 /// The result of an action.
 #[derive(Debug, Default)]
@@ -45,9 +45,9 @@ pub(super) struct Executor {
     pub(super) unsettled: Unsettled,
 }
 
-/// What is learned when the label of a runner was not set, or nothing could be asked for.
-fn label_failed(error: CredentialError, keys: &[RecordId]) -> Outcome {
-    let seen = labels(&error, keys);
+/// What is learned when a runner was not registered ahead or its label not set, or nothing could be asked for.
+fn ahead_failed(error: CredentialError, keys: &[RecordId]) -> Outcome {
+    let seen = ahead(&error, keys);
     Outcome { seen, failure: Some(Failure::Credential(error)), ..Outcome::default() }
 }
 
@@ -119,7 +119,7 @@ impl Executor {
                 let failure = Some(Failure::Credential(CredentialError::Run { request, problem }));
                 Outcome { seen, failure, ..Outcome::default() }
             }
-            Err(Failure::Credential(error)) => label_failed(error, &keys),
+            Err(Failure::Credential(error)) => ahead_failed(error, &keys),
             Err(failure) => Outcome { failure: Some(failure), ..Outcome::default() },
         }
     }

@@ -42,6 +42,7 @@ pub(crate) fn policy() -> Policy {
         sharing: Default::default(),
         following: Default::default(),
         github: false,
+        organization: false,
         inventory: false,
     }
 }

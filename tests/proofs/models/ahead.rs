@@ -77,11 +77,11 @@ impl World {
     /// The same with its answer; whether it is written down.
     pub(crate) fn sets_label(&mut self, who: usize, arn: &InstanceArn, run: &str, fate: Fate) -> bool {
         if fate == Fate::Busy || !self.labels_rest(arn, run) {
-            self.observe(who, Observation::LabelFailed(arn.clone(), true));
+            self.observe(who, Observation::LabelFailed(arn.clone(), Some("404".into())));
             return false;
         }
         if fate == Fate::Partial {
-            self.observe(who, Observation::LabelFailed(arn.clone(), false));
+            self.observe(who, Observation::LabelFailed(arn.clone(), None));
         }
         fate != Fate::Partial
     }

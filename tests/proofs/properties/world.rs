@@ -47,6 +47,7 @@ pub(crate) fn policy() -> Policy {
         sharing: Default::default(),
         following: Default::default(),
         github: false,
+        organization: false,
         inventory: true,
     }
 }

@@ -8,15 +8,15 @@ use proptest::sample::select;
 use proptest::{prop_assert_eq, proptest};
 use runyard_core::model::history::{Activity, PastSpan};
 use runyard_core::model::{
-    Adoption, Agent, Ahead, AheadReport, Bins, Claim, ClaimId, ClassName, Condition, ConditionType,
-    Containers, Demand, Desired, Event, EventType, HeldBack, Hold, Instance, InstanceArn, InstanceFacts,
-    InstanceId, InstanceTypes, Intent, Interruption, InterruptionAction, Jobs, Keep, KeepScope, Kept,
-    KeptDirectories, LabelMode, LabelSuffix, Launch, LaunchId, LaunchPhase, LaunchTemplate, Lease, Level,
-    Life, Money, Pace, Phase, PinnedImage, Pool, PoolOverride, PoolSpec, PoolStatus, Promotion, Quota,
-    Reading, Reason, Record, RecordId, Registration, RegistrationMode, ReleasedBy, Replacement, Repository,
-    Request, RequestKey, RequestName, ReuseWithin, RunId, RunnerPackage, RunnerTrial, Schedule, ShareBy,
-    Sharing, Signal, SizedDesired, Sizing, State, Status, Threshold, Uid, Usage, UsageClass, Volume,
-    WriteFrom, read,
+    Adoption, Agent, Ahead, AheadReport, AheadStatus, Bins, Claim, ClaimId, ClassName, Condition,
+    ConditionType, Containers, Demand, Desired, Event, EventType, HeldBack, Hold, Instance, InstanceArn,
+    InstanceFacts, InstanceId, InstanceTypes, Intent, Interruption, InterruptionAction, Jobs, Keep,
+    KeepScope, Kept, KeptDirectories, LabelMode, LabelSuffix, Launch, LaunchId, LaunchPhase, LaunchTemplate,
+    Lease, Level, Life, Money, Pace, Phase, PinnedImage, Pool, PoolOverride, PoolSpec, PoolStatus, Promotion,
+    Quota, Reading, Reason, Record, RecordId, RegisteredAhead, Registration, RegistrationMode, ReleasedBy,
+    Replacement, Repository, Request, RequestKey, RequestName, ReuseWithin, RunId, RunnerPackage,
+    RunnerTrial, Schedule, ShareBy, Sharing, Signal, SizedDesired, Sizing, State, Status, Threshold, Uid,
+    Usage, UsageClass, Volume, WriteFrom, read,
 };
 
 /// The record read from what is stored of it.
@@ -485,8 +485,14 @@ fn spec() -> impl Strategy<Value = PoolSpec> {
     let replacement =
         replacement.prop_map(|(at_once, hours, time_zone)| Replacement { at_once, hours, time_zone });
     let replacement = prop_oneof![Just(Replacement::default()), replacement];
-    let last =
-        (template(), replacement, of(sharing()), of(sizing()), (jobs(), any::<bool>()), vec(keep(), 0..2));
+    let last = (
+        template(),
+        replacement,
+        of(sharing()),
+        of(sizing()),
+        (jobs(), word(RegisteredAhead::ALL)),
+        vec(keep(), 0..2),
+    );
     (size, limits, kind, names, vec(schedule, 0..3), last).prop_map(
         |(
             size,
@@ -556,12 +562,14 @@ fn pool() -> impl Strategy<Value = Pool> {
         reason,
         next,
     });
-    let seen = (seen, of(image), of(usage), (of(sized), of(demand), adoption()));
+    let ahead = (any::<bool>(), vec(text(), 0..3), text());
+    let ahead = ahead.prop_map(|(on, reasons, message)| AheadStatus { on, reasons, message });
+    let seen = (seen, of(image), of(usage), (of(sized), of(demand), adoption(), of(ahead)));
     (spec(), of(scale), seen, vec(condition(), 0..2), of(uid()), count(), of(time())).prop_map(
         |(
             spec,
             scale,
-            (seen, image, usage, (sized_desired, demand, runner)),
+            (seen, image, usage, (sized_desired, demand, runner, ahead)),
             conditions,
             uid,
             version,
@@ -578,6 +586,7 @@ fn pool() -> impl Strategy<Value = Pool> {
                 sized_desired,
                 demand,
                 runner,
+                ahead,
             },
             uid,
             version,

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::model::{Instance, InstanceArn, Place, Record, RecordId, RequestKey};
+use crate::yard::ahead::RestOf;
 use crate::yard::counts::{boots, spoke, tally};
 use crate::yard::observe::Source;
 use crate::yard::{Beat, Now, Tracked, Unit, Yard};
@@ -77,6 +78,7 @@ impl Yard {
         if tracked.instance.pooled_at().is_none() {
             tracked.announced = None;
         }
+        tracked.rested(&old, now.mono);
         let classes = &mut self.classes;
         tally(classes, arn, &old, false, dirty);
         boots(classes, Some(&old), &tracked.instance, now);
@@ -97,7 +99,8 @@ impl Yard {
         let there = (now.mono, heard.unwrap_or_default());
         let beat = agent.as_ref().map(|agent| Beat { seq: agent.heartbeat_seq, at: now.seen });
         let first_key = agent.as_ref().and_then(|agent| agent.public_key.clone());
-        let tracked = Tracked { agent, first_key, beat, there, ..Tracked::new(new) };
+        let rest = RestOf::seen(now.mono);
+        let tracked = Tracked { agent, first_key, beat, there, rest, ..Tracked::new(new) };
         let class = &tracked.instance.facts.resource_class;
         spoke(&mut self.classes, class, None, tracked.spoke_at());
         self.instances.insert(arn, Box::new(tracked));

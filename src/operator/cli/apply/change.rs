@@ -66,6 +66,8 @@ fn fields(spec: &PoolSpec) -> Map<String, Value> {
     if let Ok(Value::Object(map)) = serde_json::to_value(spec) {
         spread("", map, &mut fields);
     }
+    // The absent attribute has a name of its own.
+    fields.entry("registeredAhead").or_insert_with(|| "auto".into());
     fields
 }
 
@@ -179,6 +181,17 @@ mod tests {
         );
         assert_eq!(widening, [""; 0]);
         assert_eq!(told(json!({}), json!({}), false), (vec![], vec![]));
+    }
+
+    #[test]
+    fn a_forgotten_registered_ahead_is_told_as_auto() {
+        for (old, new, change) in [
+            (json!({"registeredAhead": false}), json!({}), "registeredAhead false → auto"),
+            (json!({}), json!({"registeredAhead": false}), "registeredAhead auto → false"),
+        ] {
+            assert_eq!(told(old, new, true), (vec![change.to_owned()], vec![]));
+        }
+        assert_eq!(told(json!({}), json!({"registeredAhead": "auto"}), true).0, [""; 0]);
     }
 
     #[test]

@@ -34,7 +34,7 @@ impl Failure {
             Self::Credential(CredentialError::Group { .. }) => "RunnerGroup",
             Self::Credential(CredentialError::Key) => "PublicKey",
             Self::Credential(CredentialError::Run { .. }) => "Run",
-            Self::Credential(CredentialError::Ahead) => "RegisteredAhead",
+            Self::Credential(CredentialError::AtRest(_) | CredentialError::NotSeen(_)) => "RegisteredAhead",
             Self::Credential(CredentialError::Label(_) | CredentialError::Labelled) => "Label",
         }
     }
@@ -43,7 +43,12 @@ impl Failure {
     pub(in crate::controller) const fn passes(&self) -> bool {
         matches!(
             self,
-            Self::Credential(CredentialError::GitHub(GitHubError::Busy(_)) | CredentialError::Labelled)
+            Self::Credential(
+                CredentialError::GitHub(GitHubError::Busy(_))
+                    | CredentialError::Labelled
+                    | CredentialError::AtRest(_)
+                    | CredentialError::NotSeen(_)
+            )
         )
     }
 
@@ -79,9 +84,6 @@ impl Failure {
                 | StoreError::Unknown(_),
             ) => "look at the table's metrics and the operator's network",
             Self::Compute(_) => "check the operator's permissions and quotas at EC2",
-            Self::Credential(CredentialError::Ahead) => {
-                "set github.scope to organization, or the class's reuseWithin to repository"
-            }
             Self::Credential(CredentialError::GitHub(GitHubError::Denied(_))) => {
                 "renew the operator's credential at GitHub or give it its rights; `runyard doctor --config FILE` tries it"
             }
@@ -89,7 +91,11 @@ impl Failure {
                 "see that the operator's credential reaches that repository: the App's installation, or the token's rights"
             }
             Self::Credential(
-                CredentialError::GitHub(_) | CredentialError::Label(_) | CredentialError::Labelled,
+                CredentialError::GitHub(_)
+                | CredentialError::AtRest(_)
+                | CredentialError::NotSeen(_)
+                | CredentialError::Label(_)
+                | CredentialError::Labelled,
             ) => "check the operator's access to GitHub",
             Self::Credential(CredentialError::Group { .. }) => "mend the runner group",
             Self::Credential(CredentialError::Run { .. }) => {
