@@ -312,6 +312,15 @@ mod tests {
     }
 
     #[test]
+    fn a_package_is_told_in_words_and_takes_its_time_unless_it_is_told_not_to() {
+        let told = |words| PackageBehaviour::told(words).unwrap();
+        assert_eq!((told("").pace, told("").size), (Pace::Github, PackageSize::default()));
+        let all = told("real, unpaced,libicu");
+        assert_eq!((all.size, all.pace, all.libicu), (PackageSize::REAL, Pace::None, true));
+        assert_eq!(PackageBehaviour::told("small,huge"), Err("huge".to_owned()));
+    }
+
+    #[test]
     fn the_busy_flag_is_late_and_forgets_a_job_for_a_while() {
         let github = Behaviour::of_github_com();
         let tells = |seconds| github.tells_busy(Duration::from_secs(seconds));
