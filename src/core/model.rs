@@ -3,6 +3,7 @@
 
 mod agent;
 mod ahead;
+mod bounds;
 mod condition;
 mod console;
 mod drift;
@@ -45,6 +46,7 @@ mod variable;
 
 pub use agent::{Agent, Interruption, InterruptionAction};
 pub use ahead::{Ahead, AheadReport};
+pub use bounds::{MOST_RECORD_BYTES, bounded};
 pub use condition::{Condition, ConditionType};
 pub(crate) use console::says_why;
 pub use console::{console_lines, last_console_line};

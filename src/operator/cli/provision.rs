@@ -144,7 +144,12 @@ fn types(text: &str) -> Result<InstanceTypes, FieldError> {
         let fix = "write EC2 types with * for any characters, such as 'c* m7i.*'";
         return Err(FieldError::new("allowedInstanceTypes", text, "not a list of instance types", fix));
     }
-    Ok(InstanceTypes(globs))
+    let types = InstanceTypes(globs);
+    if let Some(why) = types.out_of_bounds() {
+        let fix = "name at most 40 EC2 types or globs of 1 to 30 characters; use * to name many at once";
+        return Err(FieldError::new("allowedInstanceTypes", text, why, fix));
+    }
+    Ok(types)
 }
 
 /// What the options ask for, refused as a whole where it makes no sense.
