@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::model::{Instance, InstanceArn, Place, Record, RecordId, RequestKey};
+use crate::model::{Instance, InstanceArn, Life, Place, Reason, Record, RecordId, RequestKey};
 use crate::yard::ahead::RestOf;
 use crate::yard::counts::{boots, spoke, tally};
 use crate::yard::observe::Source;
@@ -85,6 +85,12 @@ impl Yard {
         tally(classes, arn, &tracked.instance, true, dirty);
         spoke(classes, &old.facts.resource_class, spoke_at, None);
         spoke(classes, &tracked.instance.facts.resource_class, None, tracked.spoke_at());
+        if let (Some(spoke_at), Life::Terminated { reason: Reason::Unhealthy, .. }) =
+            (spoke_at, &tracked.instance.life)
+            && let Some(class) = classes.get_mut(&old.facts.resource_class)
+        {
+            class.beats.ended_silent(spoke_at, now.seen);
+        }
     }
 
     /// Adds a machine that was not known, together with its agent's record if that was seen before.
