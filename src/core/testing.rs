@@ -490,7 +490,7 @@ pub(crate) fn answer(plan: &Plan) -> (Step<Request>, Note) {
 /// Why a plan ends a machine; none when it does not.
 pub(crate) fn ends(plan: &Plan) -> Option<Reason> {
     let write = match effects(&plan.actions)[..] {
-        [Effect::Instance(step, _) | Effect::Silence(step, _)] => step,
+        [Effect::Instance(step, _) | Effect::Silence(step, _) | Effect::Disown(step, _)] => step,
         _ => return None,
     };
     match write.after.life {

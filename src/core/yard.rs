@@ -153,6 +153,11 @@ impl Yard {
         self.request(id.request()?)
     }
 
+    /// When a request was last seen, on the monotonic clock.
+    pub(crate) fn request_seen(&self, key: &RequestKey) -> Option<Duration> {
+        self.requests.get(key).map(|asked| asked.there)
+    }
+
     /// Every request.
     pub fn requests(&self) -> impl Iterator<Item = (&RequestKey, &Request)> {
         self.requests.iter().map(|(key, asked)| (key, &asked.request))

@@ -128,6 +128,18 @@ impl Planned {
         Self::of_record("silence", Effect::Silence(Box::new(step), seq), key).telling([event])
     }
 
+    /// [`Effect::Disown`], of the write of a machine; other actions stay as they are.
+    pub fn disowned_by(self, request: &Request) -> Self {
+        let (effect, slots) = match self.effect {
+            Effect::Instance(step, _) => {
+                let slots = [step.before.key(), request.key()].map(Slot::Record);
+                (Effect::Disown(step, Box::new(request.clone())), slots.into())
+            }
+            other => (other, self.slots),
+        };
+        Self { effect, slots, ..self }
+    }
+
     /// [`Effect::Request`].
     pub fn request(step: Step<Request>, note: Note) -> Self {
         let event = PlannedEvent::of_request(&step, note);
@@ -338,7 +350,7 @@ impl Planned {
     pub fn describe(&self) -> String {
         let why = self.note().map_or("", |note| note.message.as_str());
         match &self.effect {
-            Effect::Instance(step, _) | Effect::Silence(step, _) => {
+            Effect::Instance(step, _) | Effect::Silence(step, _) | Effect::Disown(step, _) => {
                 let (id, from, to) =
                     (&step.before.facts.instance_id, step.before.state(), step.after.state());
                 format!("instance {id}: {from} -> {to}: {why}")

@@ -161,6 +161,11 @@ impl Executor {
                 let writes = [step.after.replacing(&step.before), Write::check(agent, Guard::Beat(seq))];
                 self.transact(&writes, vec![seen(Written::Instance(step.after.clone()))]).await
             }
+            Effect::Disown(step, request) => {
+                let check = Write::check(request.key(), Guard::image(request.as_ref()));
+                let writes = [step.after.replacing(&step.before), check];
+                self.transact(&writes, vec![seen(Written::Instance(step.after.clone()))]).await
+            }
             Effect::Request(step) => self.replace(&step).await,
             Effect::Launch(step) => self.replace(&step).await,
             Effect::Pool(step) => {

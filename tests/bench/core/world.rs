@@ -306,7 +306,9 @@ impl World {
     fn carry_out(&mut self, planned: Planned) {
         self.trace(planned.kind.as_bytes());
         match planned.effect {
-            Effect::Instance(step, _) | Effect::Silence(step, _) => self.machine(&step.after),
+            Effect::Instance(step, _) | Effect::Silence(step, _) | Effect::Disown(step, _) => {
+                self.machine(&step.after)
+            }
             Effect::Bury(step) => {
                 self.machine(&step.after);
                 let agent = Agent::key_of(&step.before.facts.instance_arn);

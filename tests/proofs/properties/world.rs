@@ -198,6 +198,11 @@ impl World {
                 assert_eq!(beat, Some(seq), "nobody else writes here");
                 self.step(&step.before, &step.after);
             }
+            Effect::Disown(step, request) => {
+                let there = self.get::<Request>(&request.key()).map(|request| request.version);
+                assert_eq!(there, Some(request.version), "nobody else writes here");
+                self.step(&step.before, &step.after);
+            }
             Effect::Request(step) => drop(self.step(&step.before, &step.after)),
             Effect::Launch(step) => drop(self.step(&step.before, &step.after)),
             Effect::Pool(step) => {

@@ -8,8 +8,31 @@ use crate::yard::{Yard, gives_back};
 use super::MachineView;
 
 impl MachineView<'_> {
+    /// The end of its claim, where its request wants it no more or does not know it.
+    pub(super) fn returned(&self) -> Option<Plan> {
+        if let Some(note) = self.given_back() {
+            return Some(self.give_back(note));
+        }
+        let request = self.request.filter(|request| self.is_unknown_to(request))?;
+        let note = Note::warning("RequestMadeAnew", format!("{} never held it", request.id));
+        let mut plan = self.give_back(note);
+        plan.actions = plan.actions.into_iter().map(|action| action.disowned_by(request)).collect();
+        Some(plan)
+    }
+
+    /// Whether its request never held it: it was deleted and made anew under its key. Its image counts only where it
+    /// is newer than the machine's, and the write that follows is made only while it is the newest.
+    fn is_unknown_to(&self, request: &Request) -> bool {
+        let (id, status) = (&self.instance.facts.instance_id, &request.status);
+        let known =
+            status.instances.contains(id) || status.served.contains(id) || status.claims.contains_key(id);
+        let key = self.instance.claim.as_ref().and_then(|claim| claim.request.request());
+        let newer = key.and_then(|key| self.cx.yard.request_seen(key));
+        !known && newer.is_some_and(|seen| seen > self.tracked.there.0) && !self.cx.yard.is_busy(&request.id)
+    }
+
     /// Whether its request wants it no more: released, over, or it took the machine off its list.
-    pub(super) fn given_back(&self) -> Option<Note> {
+    fn given_back(&self) -> Option<Note> {
         let claim = self.instance.claim.as_ref()?;
         match self.request {
             Some(request) if gives_back(request) => {

@@ -8,8 +8,8 @@ use super::MachineView;
 impl MachineView<'_> {
     /// `running`: until its request releases it, or its runner is lost.
     pub(super) fn running(&self) -> Option<Plan> {
-        if let Some(note) = self.given_back() {
-            return Some(self.give_back(note));
+        if let Some(plan) = self.returned() {
+            return Some(plan);
         }
         if self.box_used_up()
             && let Some((reason, note)) = self.served_its_job()
