@@ -380,7 +380,8 @@ impl Loop {
             Failure::Store(StoreError::Contended) => 1,
             Failure::Store(_) | Failure::Compute(_) | Failure::Credential(_) => 0,
         };
-        match self.postponed.backoffs.failed(unit, action, free, now, &mut self.yard) {
+        let counts = (free, failure.github_away());
+        match self.postponed.backoffs.failed(unit, action, counts, now, &mut self.yard) {
             Some(pause) => {
                 tracing::warn!(what = %action.describe(), error = %failure, pause_ms = pause.as_millis() as u64, "not done");
             }

@@ -1,6 +1,7 @@
 //! Why was an action not carried out, and what can a person do about it?
 
 use crate::controller::credential_issuer::CredentialError;
+use crate::controller::run_check::RunProblem;
 use crate::decide::Effect;
 use crate::model::RecordId;
 use crate::ports::{ComputeError, GitHubError, StoreError};
@@ -36,6 +37,18 @@ impl Failure {
             Self::Credential(CredentialError::Run { .. }) => "Run",
             Self::Credential(CredentialError::AtRest(_) | CredentialError::NotSeen(_)) => "RegisteredAhead",
             Self::Credential(CredentialError::Label(_) | CredentialError::Labelled) => "Label",
+        }
+    }
+
+    /// Whether GitHub was away, so that it is tried again once GitHub answers anybody.
+    pub(in crate::controller) const fn github_away(&self) -> bool {
+        match self {
+            Self::Credential(
+                CredentialError::GitHub(error)
+                | CredentialError::Label(error)
+                | CredentialError::Run { problem: RunProblem::GitHub(error), .. },
+            ) => matches!(error, GitHubError::Unreachable(_) | GitHubError::Throttled { .. }),
+            Self::Lost(_) | Self::Store(_) | Self::Compute(_) | Self::Credential(_) => false,
         }
     }
 
