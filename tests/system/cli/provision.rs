@@ -186,6 +186,17 @@ fn a_live_request_under_a_key_of_before_is_the_same_request() {
 }
 
 #[test]
+fn a_request_under_a_key_with_other_capitals_is_released() {
+    let yard = Yard::new();
+    let key = former(&yard);
+    yard.runs(&["release", "--run-id", "43", "--repository", "acme/web"], 0);
+    yard.runs(&["release", "--run-id", "42", "--repository", "acme/other"], 0);
+    assert_eq!(yard.record(&key)["desired"], text("provisioned"));
+    yard.runs(&["release", "--run-id", "42", "--repository", "acme/web"], 0);
+    assert_eq!(yard.record(&key)["desired"], text("released"));
+}
+
+#[test]
 fn a_new_run_id_with_a_dot_is_refused_and_one_of_before_can_be_released() {
     let yard = Yard::new();
     let asked =
@@ -292,7 +303,11 @@ fn a_secret_label_is_drawn_once_and_every_output_has_it() {
     assert!(outputs.starts_with(&format!("label={label}\n")), "{outputs}");
     for again in [&["--secret-label", "-o", "json"][..], &["-o", "json"]] {
         let shown = yard.provision(again, 0).json();
-        assert_eq!((&shown["label"], &shown["labelSuffix"]), (&json!(label), &json!(suffix)), "{again:?}");
+        assert_eq!(
+            (&shown["label"], &shown["labelSuffix"]),
+            (&json!(label), &json!("********")),
+            "{again:?}"
+        );
     }
     assert_eq!(yard.record(&request("default", 1)), record, "it is the same request");
     yard.provision(&["--name", "gpu", "--secret-label"], 0);
