@@ -7,8 +7,8 @@ use std::time::Duration;
 use indexmap::IndexMap;
 
 use crate::model::{
-    Agent, ClassName, InstanceArn, InstanceFacts, InstanceId, Launch, LaunchId, LaunchPhase, Life, Pool,
-    RecordId, Repository, Request, RequestKey, RunnerPackage, Slot,
+    Agent, ClassName, InstanceArn, InstanceFacts, InstanceId, Launch, LaunchId, LaunchPhase, Lease, Life,
+    Pool, RecordId, Repository, Request, RequestKey, RunnerPackage, Slot,
 };
 use crate::ports::Machine;
 use crate::ports::github::{EndOfLife, RunnerSupport};
@@ -110,6 +110,8 @@ pub struct Yard {
     pub stuck: BTreeMap<(Unit, &'static str, Unit), (ClassName, String)>,
     /// The runner version of the operator's file, once GitHub said when its support ends.
     pub runner: Option<RunnerSupport>,
+    /// The leader's lease, as it was last seen.
+    pub(crate) lease: Option<Lease>,
     /// The history table has what was over at this time: records need not keep it.
     pub delivered: Option<jiff::Timestamp>,
     /// The newest runner package of each architecture, as GitHub's list last named them.
@@ -125,6 +127,13 @@ pub struct Yard {
 }
 
 impl Yard {
+    /// Why no operator leads, where none does: nothing is launched then. A leader whose renewals this process could not
+    /// have seen is believed.
+    pub fn leaderless(&self, now: &Now) -> Option<String> {
+        let blind = now.mono.saturating_sub(now.seen);
+        self.lease.as_ref()?.lapsed(now.wall, blind)
+    }
+
     /// A machine by its ARN.
     pub fn instance(&self, arn: &InstanceArn) -> Option<&Tracked> {
         visited();

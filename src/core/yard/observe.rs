@@ -147,8 +147,15 @@ impl Yard {
             Kind::Launch => self.take(key, item, source, dirty, |yard, record, dirty| {
                 yard.launch_is(key, record, source, now, dirty)
             }),
-            // Leases are handled elsewhere; parsed here only to report unreadable ones.
-            Kind::Lease => self.take::<Lease>(key, item, source, dirty, |_, _, _| ()),
+            // No decision depends on it; it is kept to say who leads.
+            Kind::Lease => self.take::<Lease>(key, item, source, dirty, |yard, lease, _| {
+                let version = |lease: &Option<Lease>| lease.as_ref().map(|lease| lease.version);
+                if *key == Lease::key_of(Lease::OPERATOR)
+                    && (lease.is_none() || version(&lease) >= version(&yard.lease))
+                {
+                    yard.lease = lease;
+                }
+            }),
             Kind::Event => return,
         }
         if item.is_some() {
@@ -391,6 +398,7 @@ impl Yard {
         for request in self.requests.keys().cloned().collect::<Vec<_>>() {
             self.enqueue(&request, now, dirty);
         }
+        self.forget_classes();
         dirty.extend(self.units());
     }
 }

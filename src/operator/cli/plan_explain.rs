@@ -299,6 +299,21 @@ fn launch(item: &Item) -> Option<String> {
     ))
 }
 
+/// The command that looks for what is wrong with a record.
+fn debug_of(key: &RecordId) -> Option<String> {
+    match key {
+        RecordId::Instance(arn) => Some(format!("runyard debug instance {}", arn.instance_id())),
+        RecordId::Launch(id) => Some(format!("runyard debug launch {id}")),
+        RecordId::Pool(class) => Some(format!("runyard debug pool {class}")),
+        RecordId::Request(_)
+        | RecordId::Agent(_)
+        | RecordId::Lease(_)
+        | RecordId::Event { .. }
+        | RecordId::Unnamed(..)
+        | RecordId::Foreign(_) => None,
+    }
+}
+
 /// How a record stands, what would be done about it, and what it waits for.
 fn about(items: &[Item], policy: &Policy, now: jiff::Timestamp, key: &RecordId) -> Vec<String> {
     let (yard, moment, _) = explain::picture(items, now);
@@ -324,10 +339,16 @@ fn about(items: &[Item], policy: &Policy, now: jiff::Timestamp, key: &RecordId) 
     let others = waits.iter().filter(of_class).take(WAITS_TOLD);
     let others = others.map(|wait| format!("waits: {}: {}", named(&wait.subject), wait.message));
     lines.extend(next.chain(own).chain(others));
+    // What ended was asked for by somebody, or is of no more use: neither is as it should be, nor wrong.
+    let over =
+        key.instance().and_then(|arn| yard.instance(arn)).is_some_and(|one| !one.instance.state().live());
     if !lines.iter().any(|line| line.starts_with("next:") || line.starts_with("waits:")) {
-        let settled = class.is_none_or(|class| explain::is_settled(&yard, moment, class));
-        let so = if settled { "it is as it should be: " } else { "" };
+        let wrong = explain::wrong(&yard, &moment, key);
+        let so = if wrong || over { "" } else { "it is as it should be: " };
         lines.push(format!("{so}there is nothing to do about it now"));
+    }
+    if let Some(debug) = debug_of(key).filter(|_| explain::wrong(&yard, &moment, key)) {
+        lines.push(format!("`{debug}` looks for the cause"));
     }
     lines
 }

@@ -498,6 +498,24 @@ mod reports {
     }
 
     #[test]
+    fn a_list_that_is_not_believed_is_a_condition_of_its_class() {
+        let mut scene = Scene::with(json!({"desired": 4}));
+        let machines: Vec<String> = (1..=4).map(|n| format!("i-{n}")).collect();
+        let old = |i: &mut Instance| i.facts.created_at = at(-3600);
+        machines.iter().for_each(|name| drop(scene.add(machine(name).pooled().with(old))));
+        let doubt = |scene: &Scene| {
+            let told = report(scene).unwrap().status.conditions;
+            let doubt = told.into_iter().find(|one| one.condition_type == ConditionType::Doubtful);
+            doubt.map(|one| (one.status, one.reason, one.message))
+        };
+        assert_eq!(doubt(&scene), None);
+        scene.see(Observation::Inventory(Vec::new()));
+        let (status, reason, message) = doubt(&scene).unwrap();
+        assert_eq!((status, reason.as_str()), (true, "Inventory"));
+        assert!(message.starts_with("the list of machines lacks 4 of 4"), "{message}");
+    }
+
+    #[test]
     fn the_same_counts_with_another_wish_are_told_too() {
         let mut scene = Scene::with(json!({"desired": 1}));
         pooled(&mut scene, &["i-1"]);
