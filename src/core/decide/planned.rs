@@ -129,15 +129,12 @@ impl Planned {
     }
 
     /// [`Effect::Disown`], of the write of a machine; other actions stay as they are.
-    pub fn disowned_by(self, request: &Request) -> Self {
-        let (effect, slots) = match self.effect {
-            Effect::Instance(step, _) => {
-                let slots = [step.before.key(), request.key()].map(Slot::Record);
-                (Effect::Disown(step, Box::new(request.clone())), slots.into())
-            }
-            other => (other, self.slots),
-        };
-        Self { effect, slots, ..self }
+    pub fn disowned_by(mut self, request: &Request) -> Self {
+        if let Effect::Instance(step, _) = &self.effect {
+            self.slots = [step.before.key(), request.key()].map(Slot::Record).into();
+            self.effect = Effect::Disown(step.clone(), Box::new(request.clone()));
+        }
+        self
     }
 
     /// [`Effect::Request`].
