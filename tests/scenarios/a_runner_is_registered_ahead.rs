@@ -102,6 +102,7 @@ async fn rests(world: &World) -> u64 {
 
 /// Registers the runner that the machine is asked for.
 async fn registers(world: &World) -> (Ahead, u64) {
+    world.until("there is one", Duration::from_secs(60), async || world.live().len() == 1).await;
     let asked = || machine(world).ahead.filter(|ahead| ahead.runner_id.is_none());
     world.until("its runner is to be registered", Duration::from_secs(60), async || asked().is_some()).await;
     let ahead = asked().unwrap();
@@ -249,7 +250,7 @@ async fn an_owners_class_calls_nobody_where_the_operator_is_of_repositories() {
         world.until("one is warm", Duration::from_secs(60), async || world.pooled().len() == 1).await;
         world.sleep(600).await;
         assert_eq!(machine(&world).ahead.is_some(), organization);
-        assert_eq!(calls(&world, "registration_token"), u64::from(organization));
+        assert_eq!(calls(&world, "registration"), u64::from(organization));
         let told = told(&world).await;
         let reasons: &[&str] = if organization { &[] } else { &["GitHubScope"] };
         assert_eq!(
@@ -322,15 +323,15 @@ async fn a_runner_that_github_forgot_before_it_was_confirmed_is_made_anew() {
 async fn a_registration_ahead_that_github_refuses_is_no_error_and_no_loop() {
     let world = verifying();
     let denied = GitHubError::Denied("Resource not accessible by integration".into());
-    world.github.outage_of("registration_token", Some(denied));
+    world.github.outage_of("registration", Some(denied));
     world.pool(sole()).await;
     world.start();
     world.until("one is warm", Duration::from_secs(60), async || world.pooled().len() == 1).await;
     world.sleep(3600).await;
-    let asked = calls(&world, "registration_token");
+    let asked = calls(&world, "registration");
     assert!((2..=8).contains(&asked), "{asked} calls in an hour");
     is_quiet(&world);
-    world.github.outage_of("registration_token", None);
+    world.github.outage_of("registration", None);
     world.until("it is asked for", Duration::from_secs(3700), async || machine(&world).ahead.is_some()).await;
 }
 
