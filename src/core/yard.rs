@@ -13,6 +13,8 @@ use crate::model::{
 use crate::ports::Machine;
 use crate::ports::github::{EndOfLife, RunnerSupport};
 
+use self::ahead::RefusedLabels;
+
 mod ahead;
 mod beats;
 mod boots;
@@ -118,6 +120,8 @@ pub struct Yard {
     pub latest: BTreeMap<String, RunnerPackage>,
     /// When GitHub's support of versions ends that followers of its list have, as far as it said.
     pub ends: BTreeMap<String, EndOfLife>,
+    /// The classes that GitHub refuses the labels of claims whose runners were registered ahead.
+    pub(crate) refused_labels: BTreeMap<ClassName, RefusedLabels>,
     /// Whether GitHub did not answer when it was last asked.
     pub github_down: bool,
     /// When the last complete list of the table was begun, on the monotonic clock.

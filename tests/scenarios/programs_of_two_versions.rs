@@ -158,7 +158,7 @@ async fn this_agent_and_command_line_get_through_claims_of_an_older_operator() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_operator_that_knows_only_the_flag_takes_runners_back_and_this_one_makes_them_anew() {
+async fn an_operator_before_auto_takes_runners_back_and_this_one_makes_them_anew() {
     let (world, place) = (World::with_github(), tempfile::tempdir().unwrap());
     let commands = Table::new(&world.store, Version::This);
     world.pool(auto()).await;

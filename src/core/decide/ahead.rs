@@ -14,8 +14,7 @@ pub(crate) fn ahead_lacks<'a>(
     spec: &'a PoolSpec,
 ) -> impl Iterator<Item = AheadOff> + 'a {
     let refused = || {
-        let class = cx.yard.class(&spec.resource_class)?;
-        let (_, words) = class.refused_labels.now(cx.now.mono)?;
+        let (_, words) = cx.yard.refused_labels.get(&spec.resource_class)?.now(cx.now.mono)?;
         Some(AheadOff::Refused(words.to_owned()))
     };
     let version = || capacity::unsupported(cx, spec).map(AheadOff::Version);

@@ -241,7 +241,8 @@ fn report(cx: &Context<'_>, class: &Class, pool: &Pool, plan: &mut Plan) {
     let message = report.message(cx, class, pool, plan);
     let unwritten = class.shares.unwritten();
     let used = unwritten.is_some_and(|since| cx.now.mono >= since + USAGE_EVERY);
-    if let Some((until, _)) = class.refused_labels.now(cx.now.mono) {
+    let refused = cx.yard.refused_labels.get(&pool.spec.resource_class);
+    if let Some((until, _)) = refused.and_then(|refused| refused.now(cx.now.mono)) {
         plan.wake_at(until);
     }
     if let Some(since) = unwritten.filter(|_| cx.role.lease.is_some()) {

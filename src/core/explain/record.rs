@@ -2,8 +2,8 @@
 
 use crate::decide::{Context, Plan, Policy, Role, WaitReason, effective};
 use crate::model::{
-    AheadStatus, ClassName, Condition, ConditionType, InstanceArn, Phase, Pool, RecordId, Request, RequestKey,
-    State, kept_of,
+    AheadStatus, ClassName, Condition, ConditionType, InstanceArn, Phase, Pool, RecordId, Request,
+    RequestKey, State, kept_of,
 };
 use crate::yard::{Class, Demand, Now, Tracked, Unit, Yard};
 

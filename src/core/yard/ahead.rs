@@ -93,10 +93,8 @@ impl Yard {
     ) {
         let certain = refused.is_some();
         let class = self.instances.get(arn).map(|of| of.instance.facts.resource_class.clone());
-        if let (Some(words), Some(name)) = (refused, class)
-            && let Some(class) = self.classes.get_mut(&name)
-        {
-            class.refused_labels.refused(words, now.mono);
+        if let (Some(words), Some(name)) = (refused, class) {
+            self.refused_labels.entry(name.clone()).or_default().refused(words, now.mono);
             dirty.insert(Unit::Class(name));
         }
         self.of(arn, dirty, |tracked| tracked.label_failed(certain));
@@ -105,9 +103,7 @@ impl Yard {
     /// GitHub gave the runner of a machine the label of its claim.
     pub(super) fn label_given(&mut self, arn: &InstanceArn) {
         let class = self.instances.get(arn).map(|of| &of.instance.facts.resource_class);
-        if let Some(class) = class.and_then(|name| self.classes.get_mut(name)) {
-            class.refused_labels = RefusedLabels::default();
-        }
+        class.and_then(|name| self.refused_labels.remove(name));
     }
 }
 

@@ -11,7 +11,6 @@ use crate::model::{
     UsageClass, drift,
 };
 
-use super::ahead::RefusedLabels;
 use super::beats::{Beats, believable};
 use super::boots::Boots;
 use super::demand::{Free, MachineGroup, WaitingRequests};
@@ -69,8 +68,6 @@ pub struct Class {
     pub refusal: Option<String>,
     /// What the console of the machine that last ended young says, and which machine that was; until one is of use.
     pub(crate) last_console: Option<String>,
-    /// What GitHub refuses its claims whose runners were registered ahead.
-    pub(crate) refused_labels: RefusedLabels,
     /// How long its last first boots took.
     pub(crate) boots: Boots,
     /// Machines that boot, the oldest first.

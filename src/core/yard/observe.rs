@@ -64,9 +64,7 @@ impl Yard {
             Observation::PutOff(arn, wait) => self.of(&arn, &mut dirty, |of| of.put_off(now.mono + wait)),
             Observation::LabelFailed(arn, refused) => self.label_failed(&arn, refused, now, &mut dirty),
             Observation::LabelGiven(arn) => self.label_given(&arn),
-            Observation::AheadRefused(arn) => {
-                self.of(&arn, &mut dirty, |tracked| tracked.rest_refused(now.mono))
-            }
+            Observation::AheadRefused(arn) => self.of(&arn, &mut dirty, |of| of.rest_refused(now.mono)),
             Observation::LabelSet(arn) => self.of(&arn, &mut dirty, |tracked| tracked.unlabelled = None),
             Observation::RunRefused(id, why) => {
                 if let Some(asked) = self.requests.get_mut(&id) {
@@ -101,9 +99,7 @@ impl Yard {
                 }
             }),
             Observation::Stands(arn, state) => self.stands(&arn, state, now, &mut dirty),
-            Observation::Announced(arn) => {
-                self.of(&arn, &mut dirty, |tracked| tracked.announced = Some(now.mono))
-            }
+            Observation::Announced(arn) => self.of(&arn, &mut dirty, |of| of.announced = Some(now.mono)),
             Observation::Swept(arn) => self.of(&arn, &mut dirty, |tracked| tracked.swept = true),
         }
         dirty

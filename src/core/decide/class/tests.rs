@@ -434,7 +434,7 @@ mod reports {
     }
 
     #[test]
-    fn a_class_tells_whether_its_runners_are_registered_ahead_and_what_would_have_to_hold() {
+    fn a_class_tells_whether_it_registers_ahead_and_what_would_have_to_hold() {
         let told = |scene: &Scene| report(scene).and_then(|pool| pool.status.ahead);
         let reasons = |scene: &Scene| told(scene).unwrap().reasons;
         let mut scene = Scene::with(json!({"reuseWithin": "repository"}));

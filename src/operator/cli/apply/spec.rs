@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn a_class_that_insists_on_what_it_cannot_have_is_refused_and_one_that_leaves_it_open_is_not() {
+    fn a_class_that_insists_on_what_it_cannot_have_is_refused_and_auto_is_not() {
         let found = |ahead: Value| {
             let spec = json!([{"resourceClass": "a", "max": 5, "registeredAhead": ahead, "keep": [{"name": "a", "path": "~/a"}]}]);
             problems_of(spec).into_iter().map(|problem| problem.field).collect::<Vec<_>>()
