@@ -813,7 +813,7 @@ impl Machine {
         let script =
             format!("cat >run.sh <<'END'\n#!/bin/sh\n{run}\nEND\ncd ..\n{does}\nkill -9 {}\n", runner.pid);
         job(&self.claim, &script);
-        assert_eq!(self.goes_on().await, TaskOutcome::Ended);
+        assert!(matches!(self.goes_on().await, TaskOutcome::Ended { .. }));
     }
 }
 

@@ -283,7 +283,7 @@ impl Planned {
     /// [`Effect::Credential`].
     pub fn credential(step: Step<Instance>, credential: Credential) -> Self {
         let key = step.before.key();
-        Self::of_record("credential", Effect::Credential(Box::new(step), Box::new(credential)), key)
+        Self::of_record(credential.kind(), Effect::Credential(Box::new(step), Box::new(credential)), key)
     }
 
     /// [`Effect::Credential`], before any claim.
@@ -385,6 +385,7 @@ impl Planned {
             Effect::Credential(step, credential) => {
                 let what = match **credential {
                     Credential::Registration(_) => "register",
+                    Credential::Anew { .. } => "register anew",
                     Credential::Removal(_) => "deregister",
                     Credential::Ahead { .. } => "register ahead",
                     Credential::Promotion(_) => "keep what its claim wrote",

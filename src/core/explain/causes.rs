@@ -107,8 +107,19 @@ causes! {
     "runner-deprecated": "GitHub takes no runner of this version any more.",
         "update agent.runner_url, agent.runner_sha256 and agent.runner_version to GitHub's newest release",
         [["takes no runner of this version"], ["runner version", "deprecated"]];
-    "runner-name-taken": "Another runner with this name is connected to GitHub.",
-        "two yards share one GitHub scope and table name: give one another `table`",
+    "runner-forgotten": "Somebody removed the runner at GitHub, or GitHub forgot it.",
+        "nothing: it is registered anew. Where it goes on, look who deletes runners (the organisation's audit log)",
+        [["github does not know it any more"], ["no longer exists on the server"],
+         ["registration has been deleted from the server"]];
+    "runner-killed": "The runner's listener was killed, or ended without being asked.",
+        "nothing: it is registered anew. Where it goes on, allow larger types: memory was short, or a job killed it",
+        [["its listener died"], ["nobody asked for it"]];
+    "runner-cut-off": "The machine's runner cannot reach GitHub's services, though it could register.",
+        "see githubstatus.com, and that the machines reach *.actions.githubusercontent.com (proxy in agent.environment)",
+        [["its runner cannot reach github"]];
+    "runner-name-taken": "GitHub holds a session of a runner with this name.",
+        "wait: GitHub lets go of a dead one within four minutes. Where it stays, two yards share one GitHub scope and \
+         table name: give one another `table`",
         [["its name is connected from elsewhere"], ["a session for this runner already exists"]];
     "runner-group": "The runner group does not exist, or this repository may not use it.",
         "name a group of the organisation in `runnerGroup`, and let the repository use it (`runyard doctor --config FILE --preflight`)",

@@ -285,6 +285,8 @@ fn of_machines(told: &mut Told, yard: &Yard, now: &Now, items: &[Item], keys: &[
         let agent = all::<Agent>(items).find(|one| one.arn.as_ref() == Some(arn));
         let detail = agent.as_ref().and_then(|agent| agent.signal_detail.as_deref());
         told.add(format!("the agent of {id}"), detail.unwrap_or_default(), bad.is_some());
+        let unheard = agent.as_ref().and_then(|agent| agent.runner_trouble.as_ref());
+        told.add(format!("the runner of {id}"), unheard.map_or("", |one| one.words.as_str()), true);
         let machine = yard.instance(arn).map(|tracked| &tracked.instance);
         let console = machine.and_then(|machine| machine.console.as_deref());
         told.add(format!("the console of {id}"), console.unwrap_or_default(), bad.is_some());

@@ -3,7 +3,7 @@
 use crate::decide::{Context, Plan, Policy, Role, WaitReason, effective};
 use crate::model::{
     AheadStatus, ClassName, Condition, ConditionType, InstanceArn, Phase, Pool, RecordId, Request,
-    RequestKey, State, kept_of,
+    RequestKey, RunnerTrouble, State, kept_of,
 };
 use crate::yard::{Class, Demand, Now, Tracked, Unit, Yard};
 
@@ -113,7 +113,7 @@ pub fn machine(yard: &Yard, arn: &InstanceArn) -> Option<String> {
     let holder = instance.held_by().and_then(RecordId::request);
     let holder = holder.map_or(String::new(), |id| format!(" for {id}"));
     let until = instance.threshold.map_or(String::new(), |t| format!(", until {}", t.at));
-    let said = word(tracked);
+    let said = word(tracked) + &trouble(tracked).unwrap_or_default();
     let (id, class) = (&instance.facts.instance_id, &instance.facts.resource_class);
     let since = instance.state_since;
     let console = instance.console.as_ref();
@@ -139,6 +139,14 @@ fn word(tracked: &Tracked) -> String {
             format!("its agent says {signal}{detail}")
         }
     }
+}
+
+/// What keeps a machine's runner from listening, and what comes next.
+fn trouble(tracked: &Tracked) -> Option<String> {
+    let trouble = tracked.agent.as_ref()?.runner_trouble.as_ref()?;
+    let RunnerTrouble { since, kind, words } = trouble;
+    let next = kind.what_next();
+    Some(format!("; its runner does not listen since {since} ({kind}): {words}; {next}"))
 }
 
 /// Describes a class: its machines, its waiting requests and what it lacks.
@@ -222,7 +230,9 @@ fn machines(yard: &Yard, request: &Request) -> Vec<String> {
             let said = word(tracked);
             let until = instance.threshold.map_or(String::new(), |t| format!(", until {}", t.at));
             let kept = found(yard, request, tracked).unwrap_or_default();
-            format!("machine {id}: {} since {}{until}; {said}{kept}", instance.state(), instance.state_since)
+            let trouble = trouble(tracked).unwrap_or_default();
+            let (state, since) = (instance.state(), instance.state_since);
+            format!("machine {id}: {state} since {since}{until}; {said}{trouble}{kept}")
         }
     })
     .collect()

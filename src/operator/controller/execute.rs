@@ -51,6 +51,9 @@ fn ahead_failed(error: CredentialError, keys: &[RecordId]) -> Outcome {
     Outcome { seen, failure: Some(Failure::Credential(error)), ..Outcome::default() }
 }
 
+/// What agents say of a runner whose version GitHub takes no more.
+const DEPRECATED: &str = "takes no runner of this version";
+
 impl Executor {
     /// Executes one action. It does not fail: why it was not carried out is part of the outcome.
     ///
@@ -142,6 +145,9 @@ impl Executor {
     }
 
     fn event(&self, planned: &PlannedEvent) -> Event {
+        if let (true, Some(issuer)) = (planned.note.message.contains(DEPRECATED), &self.issuer) {
+            issuer.doubted.notify_one();
+        }
         let (id, now) = (self.ports.entropy.hex(), self.ports.clock.now());
         let mut event = Event::new(&planned.subject, id, now, "operator");
         event.event_type = planned.note.event_type;

@@ -272,7 +272,7 @@ impl World {
         let mut after = step.after;
         let sealed = Some(Registration { sealed: "box".into(), expires_at: None });
         match credential {
-            Credential::Registration(_) => {
+            Credential::Registration(_) | Credential::Anew { .. } => {
                 after.registration = sealed;
                 after.registration_seq += 1;
             }

@@ -47,9 +47,9 @@ fn ends_after_cut(machines: usize, cut: usize) -> (Vec<(usize, Duration)>, Optio
             scene.speaks(&name(speaks), |_| ());
             spoke[speaks] = scene.now.seen;
         }
-        for n in 0..machines {
+        for (n, spoke) in spoke.iter().enumerate() {
             if ends.iter().all(|(ended, _)| *ended != n) && ended(&mut scene, &name(n)).is_some() {
-                ends.push((n, scene.now.seen - spoke[n]));
+                ends.push((n, scene.now.seen - *spoke));
                 scene.put(&machine(&name(n)).ended(Reason::Unhealthy).with(|i| i.version = 9).instance);
             }
         }

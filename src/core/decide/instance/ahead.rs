@@ -143,7 +143,6 @@ impl MachineView<'_> {
             next.life = Life::Running { run };
             next.uses += 1;
             next.registration = None;
-            next.registration_failures = 0;
         });
         Some(Plan::act(Planned::ahead(step, Some(note), AtGitHub::Label { runner, number })))
     }

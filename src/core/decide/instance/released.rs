@@ -2,7 +2,7 @@
 //! list.
 
 use crate::decide::{Note, Plan};
-use crate::model::{Cause, Claim, ClaimId, Instance, Life, Request};
+use crate::model::{Cause, Claim, ClaimId, Instance, Life, Request, Signal};
 use crate::yard::{Yard, gives_back};
 
 use super::MachineView;
@@ -65,6 +65,15 @@ impl MachineView<'_> {
         }
     }
 
+    fn is_running(&self) -> bool {
+        match self.instance.life {
+            Life::Running { .. } => true,
+            Life::Created { .. } | Life::Claimed { .. } | Life::Idle { .. } | Life::Terminated { .. } => {
+                false
+            }
+        }
+    }
+
     pub(super) fn give_back(&self, note: Note) -> Plan {
         if let Some((reason, _)) = self.served_its_job() {
             let message = format!("{}; its jobs could become root: it serves no other", note.message);
@@ -73,9 +82,15 @@ impl MachineView<'_> {
         if self.instance.hold.is_some() {
             return self.hold(note);
         }
+        let (ran, failed) = (self.is_running(), self.says() == Some(Signal::RegFailed));
         self.go(Cause::GivenBack, note, |next| {
             next.life = Life::Idle { pooled_at: None };
             next.registration = None;
+            match (ran, failed) {
+                (true, false) => next.registration_failures = 0,
+                (true, true) => next.registration_failures += 1,
+                (false, _) => {}
+            }
         })
     }
 }

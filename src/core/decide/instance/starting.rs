@@ -21,7 +21,6 @@ impl MachineView<'_> {
                     next.life = Life::Running { run };
                     next.uses += 1;
                     next.registration = None;
-                    next.registration_failures = 0;
                 }))
             }
             Some(Signal::RegFailed) => Some(self.registration_failed()),

@@ -1,6 +1,6 @@
 //! Writes that go with something at GitHub: credentials, and runners that must be gone.
 
-use crate::controller::credential_issuer::{CredentialError, CredentialIssuer};
+use crate::controller::credential_issuer::{CredentialError, CredentialIssuer, Name};
 use crate::decide::{AtGitHub, Credential, Effect, StaleRunners, Step};
 use crate::model::{Instance, InstanceArn, RecordId};
 use crate::ports::GitHubError;
@@ -63,7 +63,12 @@ impl Executor {
         credential: &Credential,
     ) -> Result<Vec<Observation>, Failure> {
         match credential {
-            Credential::Registration(runner) => self.issuer().register(&mut step.after, runner).await?,
+            Credential::Registration(runner) => {
+                self.issuer().register(&mut step.after, runner, Name::Usual).await?;
+            }
+            Credential::Anew { runner, .. } => {
+                self.issuer().register(&mut step.after, runner, Name::Next).await?;
+            }
             Credential::Ahead { place, group, former } => {
                 self.issuer().register_ahead(&mut step.after, place, group, *former).await?;
             }
@@ -74,6 +79,12 @@ impl Executor {
         }
         let mut seen = self.replace(&step).await?;
         seen.push(Observation::GitHub(true));
+        if let Credential::Anew { dead: Some(dead), .. } = credential
+            && let Err(error) = self.issuer().remove(dead).await
+        {
+            // Nobody waits for it: what is left goes with the claim, or with the leftovers.
+            tracing::warn!(%error, names = ?dead.names, "a runner that ended cannot be removed at GitHub yet");
+        }
         Ok(seen)
     }
 
@@ -152,7 +163,9 @@ pub(super) fn learned(error: &GitHubError, records: &[RecordId], waits: bool) ->
         | GitHubError::Invalid(_) => None,
     };
     let machines = records.iter().filter_map(|key| key.instance().cloned());
-    answered(error).map(Observation::GitHub).into_iter().chain(machines.filter_map(about)).collect()
+    // One answer that cannot be read is no outage for those who do not need it.
+    let health = answered(error).filter(|answered| *answered || waits);
+    health.map(Observation::GitHub).into_iter().chain(machines.filter_map(about)).collect()
 }
 
 /// Whether GitHub answered; none when no call was sent, because our own budget says nothing about GitHub's health.
@@ -165,5 +178,17 @@ fn answered(error: &GitHubError) -> Option<bool> {
         | GitHubError::NameTaken(_)
         | GitHubError::Busy(_)
         | GitHubError::Invalid(_) => Some(true),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_that_nobody_waits_for_is_no_outage_when_it_cannot_be_read() {
+        let unreadable = GitHubError::Unreachable("the answer is unreadable".into());
+        assert_eq!(format!("{:?}", learned(&unreadable, &[], false)), "[]");
+        assert_eq!(learned(&unreadable, &[], true).len(), 1);
     }
 }
