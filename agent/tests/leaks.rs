@@ -792,7 +792,9 @@ impl Machine {
             logs_requested: None,
         });
         let (stored, key) = (Stored::Unknown, AgentKey::from_bytes([7; 32]));
-        let view = View { sight: &sight, stored: &stored, local: &self.local, key: &key, now: self.now };
+        let reregister = Duration::from_secs(2);
+        let view =
+            View { sight: &sight, stored: &stored, local: &self.local, key: &key, now: self.now, reregister };
         let effects = step(&view);
         self.local = effects.local;
         self.execute(effects.task).await

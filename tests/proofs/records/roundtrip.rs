@@ -15,8 +15,8 @@ use runyard_core::model::{
     Lease, Level, Life, Money, Pace, Phase, PinnedImage, Pool, PoolOverride, PoolSpec, PoolStatus, Promotion,
     Quota, Reading, Reason, Record, RecordId, RegisteredAhead, Registration, RegistrationMode, ReleasedBy,
     Replacement, Repository, Request, RequestKey, RequestName, ReuseWithin, RunId, RunnerPackage,
-    RunnerTrial, Schedule, ShareBy, Sharing, Signal, SizedDesired, Sizing, State, Status, Threshold, Uid,
-    Usage, UsageClass, Volume, WriteFrom, read,
+    RunnerTrial, RunnerTrouble, Schedule, ShareBy, Sharing, Signal, SizedDesired, Sizing, State, Status,
+    Threshold, TroubleKind, Uid, Usage, UsageClass, Volume, WriteFrom, read,
 };
 
 /// The record read from what is stored of it.
@@ -294,32 +294,51 @@ fn keep() -> impl Strategy<Value = Keep> {
     )
 }
 
+fn trouble() -> impl Strategy<Value = RunnerTrouble> {
+    (time(), word(TroubleKind::ALL), text()).prop_map(|(since, kind, words)| RunnerTrouble {
+        since,
+        kind,
+        words,
+    })
+}
+
 fn agent() -> impl Strategy<Value = Agent> {
     let interruption =
         (word(InterruptionAction::ALL), time()).prop_map(|(action, at)| Interruption { action, at });
     let says = (of(word(Signal::ALL)), of(text()), of(text()), of(time()), of(text()));
     let beat = (of(time()), count(), of(text()), of(text()), of(text()), of(1_u64..1 << 53));
-    (instance_id(), says, beat, of(interruption), (of(count()), kept(), of(reported())), of(time())).prop_map(
-        |(id, says, beat, interruption, (registration_done, kept, ahead), updated_at)| Agent {
-            arn: Some(InstanceArn::local(&id)),
-            signal: says.0,
-            signal_claim_id: says.1,
-            signal_run_id: says.2,
-            signal_at: says.3,
-            signal_detail: says.4,
-            heartbeat_at: beat.0,
-            heartbeat_seq: beat.1,
-            agent_version: beat.2,
-            runner_name: beat.3,
-            public_key: beat.4,
-            runner_id: beat.5,
-            interruption,
-            registration_done,
-            kept,
-            ahead,
-            updated_at,
-        },
+    (
+        instance_id(),
+        says,
+        beat,
+        of(interruption),
+        (of(count()), kept(), of(reported()), of(trouble())),
+        of(time()),
     )
+        .prop_map(
+            |(id, says, beat, interruption, (registration_done, kept, ahead, runner_trouble), updated_at)| {
+                Agent {
+                    runner_trouble,
+                    arn: Some(InstanceArn::local(&id)),
+                    signal: says.0,
+                    signal_claim_id: says.1,
+                    signal_run_id: says.2,
+                    signal_at: says.3,
+                    signal_detail: says.4,
+                    heartbeat_at: beat.0,
+                    heartbeat_seq: beat.1,
+                    agent_version: beat.2,
+                    runner_name: beat.3,
+                    public_key: beat.4,
+                    runner_id: beat.5,
+                    interruption,
+                    registration_done,
+                    kept,
+                    ahead,
+                    updated_at,
+                }
+            },
+        )
 }
 
 fn intent() -> impl Strategy<Value = Intent> {

@@ -148,7 +148,7 @@ pub(super) fn set_health(api: Api, container: &mut Value, image: Option<&Value>)
         value["Test"].as_array().is_some_and(|test| !test.is_empty() && test[0] != json!("NONE"))
     };
     let own = &container[place];
-    let mut check = match image.filter(|_| !own["Test"].as_array().is_some_and(|test| !test.is_empty())) {
+    let mut check = match image.filter(|_| own["Test"].as_array().is_none_or(|test| test.is_empty())) {
         Some(image) if test(image) => overlaid(image, own),
         Some(_) => return false,
         None if test(own) => own.clone(),

@@ -1,6 +1,5 @@
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
-use std::time::SystemTime;
 
 use super::*;
 
@@ -81,6 +80,21 @@ fn of_an_archive_with_another_digest_nothing_stays() {
     assert_eq!(found(&place, &mut slot).unwrap(), Found::Nothing);
 }
 
+/// Waits until the file system's clock, which is coarser than the system's, has gone on.
+fn goes_on(dir: &Path) {
+    let probe = dir.join("probe");
+    let now = || {
+        fs::write(&probe, "x").unwrap();
+        let found = probe.metadata().unwrap();
+        (found.ctime(), found.ctime_nsec())
+    };
+    let begun = now();
+    while now() <= begun {
+        std::thread::yield_now();
+    }
+    fs::remove_file(probe).unwrap();
+}
+
 /// Jobs of the agent's own user could do each of these.
 #[test]
 fn an_unpacked_package_that_a_job_changed_is_unpacked_anew() {
@@ -107,9 +121,8 @@ fn an_unpacked_package_that_a_job_changed_is_unpacked_anew() {
         ("all gone", &|| fs::remove_dir_all(&place.tree).unwrap()),
     ];
     for (what, change) in changes {
+        goes_on(dir.path());
         change();
-        let now = File::open(dir.path()).unwrap();
-        now.set_modified(SystemTime::now()).unwrap();
         assert_eq!(found(&place, &mut slot).unwrap(), Found::Whole, "{what}");
         assert_eq!(fs::read_to_string(&program).unwrap(), "bin/Runner.Listener", "{what}");
         assert_eq!(

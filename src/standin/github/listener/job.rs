@@ -118,10 +118,10 @@ impl Place {
         end: &mut tokio::sync::watch::Receiver<Option<End>>,
     ) -> Outcome {
         let ended = self.steps(config, assignment, hook, end).await;
-        if let (Some(containers), false) = (&self.containers, *end.borrow() >= Some(End::Shutdown)) {
-            if let Err(problem) = containers.stop().await {
-                return failed(&problem);
-            }
+        if let (Some(containers), false) = (&self.containers, *end.borrow() >= Some(End::Shutdown))
+            && let Err(problem) = containers.stop().await
+        {
+            return failed(&problem);
         }
         // Only now: what a step leaves in the background may serve the next one.
         sweep(TRACKING, &self.tracking);

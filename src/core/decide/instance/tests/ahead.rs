@@ -190,7 +190,10 @@ fn asked(scene: &Scene) -> Option<Option<u64>> {
     actions.iter().find_map(|action| match &action.effect {
         Effect::Credential(_, of) => match &**of {
             Credential::Ahead { former, .. } => Some(*former),
-            Credential::Registration(_) | Credential::Removal(_) | Credential::Promotion(_) => None,
+            Credential::Registration(_)
+            | Credential::Anew { .. }
+            | Credential::Removal(_)
+            | Credential::Promotion(_) => None,
         },
         _ => None,
     })
