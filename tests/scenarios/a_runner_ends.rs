@@ -40,7 +40,15 @@ async fn degraded(world: &World, key: &RecordId) -> Option<Condition> {
 async fn serving(world: &World, pool: serde_json::Value) -> (RecordId, Instance, u64) {
     world.pool(pool).await;
     world.start();
+    // A runner is registered by what is in its machine's box.
+    world.agents.all(Habit::NeverRegisters);
     let key = world.provision("41", "linux", 1, json!({})).await;
+    let boxed = async || {
+        let starting = [State::Created, State::Claimed].map(|state| world.in_state(state)).concat();
+        starting.iter().any(|machine| machine.registration_seq > 0)
+    };
+    world.until("it has a box", Duration::from_secs(120), boxed).await;
+    world.agents.all(Habit::Good);
     world.until_phase(&key, "Ready", 120).await;
     let machine = world.in_state(State::Running).remove(0);
     let name = runner_name(&machine.claim.as_ref().unwrap().id, machine.registration_seq);

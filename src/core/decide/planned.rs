@@ -1,6 +1,8 @@
 //! One action of a plan: an effect, and what the operator must know about it without looking into it. Each kind of
 //! effect has its constructor here, which is the one place that says what it holds, who may do it and what people hear
 //! of it.
+//!
+//! Over 400 lines: one constructor for each kind of effect.
 
 use crate::model::{
     Agent, ClassName, EventType, Instance, InstanceArn, Launch, Pool, PoolMessage, Record, RecordId, Request,

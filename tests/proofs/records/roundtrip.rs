@@ -77,6 +77,11 @@ fn text() -> impl Strategy<Value = String> {
     ".{0,20}"
 }
 
+/// What a request's author writes is cut where it is longer than any class or person is called.
+fn short() -> impl Strategy<Value = String> {
+    "[ -~]{0,40}"
+}
+
 fn word<T: Clone + std::fmt::Debug + 'static>(all: &'static [T]) -> impl Strategy<Value = T> {
     select(all)
 }
@@ -342,10 +347,10 @@ fn agent() -> impl Strategy<Value = Agent> {
 }
 
 fn intent() -> impl Strategy<Value = Intent> {
-    let wish = (text(), any::<u32>(), any::<u32>(), of(word(UsageClass::ALL)), any::<bool>(), of(types()));
+    let wish = (short(), any::<u32>(), any::<u32>(), of(word(UsageClass::ALL)), any::<bool>(), of(types()));
     let limits = (of(any::<u64>()), any::<u64>(), word(Desired::ALL), count(), of(time()), of(time()));
     let suffix = of("[a-z0-9]{8}".prop_map(|text| text.parse::<LabelSuffix>().expect("its form")));
-    let more = (suffix, any::<bool>(), of(text()), of(text()));
+    let more = (suffix, any::<bool>(), of(short()), of(short()));
     (repository(), wish, limits, more).prop_map(
         |(repository, wish, limits, (label_suffix, trial, priority, fail_requested_by))| Intent {
             repository,

@@ -26,17 +26,17 @@ pub(super) fn begin(place: &Path, podman: &'static Path) -> io::Result<()> {
     let listener = UnixListener::bind(place)?;
     set_permissions(place, Permissions::from_mode(0o600))?;
     thread::Builder::new().spawn(move || {
-        for client in listener.incoming().flatten() {
+        for caller in listener.incoming().flatten() {
             // Who is refused asks again; an error is the client's to see, by a connection that ends.
-            let answering = move || drop(answer(&client, podman));
+            let answering = move || drop(answer(&caller, podman));
             let _ = thread::Builder::new().stack_size(STACK).spawn(answering);
         }
     })?;
     Ok(())
 }
 
-fn answer(client: &UnixStream, podman: &'static Path) -> io::Result<()> {
-    let mut from = client;
+fn answer(caller: &UnixStream, podman: &'static Path) -> io::Result<()> {
+    let mut from = caller;
     let Some(mut request) = Request::read(&mut from)? else { return Ok(()) };
     let mut without_report = false;
     match Call::of(&request.method, &request.target) {
@@ -56,9 +56,9 @@ fn answer(client: &UnixStream, podman: &'static Path) -> io::Result<()> {
     let mut engine = UnixStream::connect(podman)?;
     engine.write_all(&request.into_bytes())?;
     if without_report {
-        return no_content(client, &engine);
+        return no_content(caller, &engine);
     }
-    both_ways(client, &engine)
+    both_ways(caller, &engine)
 }
 
 /// Makes the directories that it is to see, and says how the container is made then, if otherwise.
@@ -86,27 +86,27 @@ fn escaped(name: &str) -> String {
 }
 
 /// Podman's own answer, as Docker's clients expect it: nothing where all went well.
-fn no_content(mut client: &UnixStream, mut engine: &UnixStream) -> io::Result<()> {
+fn no_content(mut caller: &UnixStream, mut engine: &UnixStream) -> io::Result<()> {
     let mut said = Vec::new();
     engine.read_to_end(&mut said)?;
     match said.get(9..12) {
-        Some(b"200") => client.write_all(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n"),
-        Some(_) | None => client.write_all(&said),
+        Some(b"200") => caller.write_all(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n"),
+        Some(_) | None => caller.write_all(&said),
     }
 }
 
 /// Carries what both say, until podman has nothing more to say. That a client says nothing more is passed on as it is:
 /// so ends the input of a command.
-fn both_ways(client: &UnixStream, engine: &UnixStream) -> io::Result<()> {
-    let (mut from, mut to) = (client.try_clone()?, engine.try_clone()?);
+fn both_ways(caller: &UnixStream, engine: &UnixStream) -> io::Result<()> {
+    let (mut from, mut to) = (caller.try_clone()?, engine.try_clone()?);
     let asking = thread::Builder::new().stack_size(STACK).spawn(move || {
         let _ = io::copy(&mut from, &mut to);
         let _ = to.shutdown(Shutdown::Write);
     })?;
-    let said = io::copy(&mut &*engine, &mut &*client);
+    let said = io::copy(&mut &*engine, &mut &*caller);
     // Where the client is gone, podman is to notice.
     let _ = engine.shutdown(Shutdown::Both);
-    let _ = client.shutdown(Shutdown::Both);
+    let _ = caller.shutdown(Shutdown::Both);
     // It ends by what was just shut.
     let _ = asking.join();
     said.map(drop)

@@ -237,11 +237,11 @@ impl Record for Request {
         }
     }
 
+    /// What was accepted before records kept that apart is served as it is.
     fn from_row(key: &RecordId, row: RequestRow) -> Result<Self, FieldError> {
         let named = Self::id_of(key)?.repository;
         let repository = if named.is(&row.repository) { named } else { row.repository.clone() };
         let id = RequestKey { repository, run_id: row.run_id, name: row.name, attempt: row.attempt };
-        // What was accepted before records kept that apart is served as it is.
         let open = row.phase.is_some_and(Phase::wants_machines) && row.accepted.is_none();
         let types = row.allowed_instance_types.map(|types| if open { types } else { types.cut() });
         let short = |text: String| cut(&text, LONGEST_NAME);

@@ -293,7 +293,7 @@ mod tests {
     #[test]
     fn a_field_that_a_file_forgot_is_marked_whatever_it_is_and_one_that_it_says_is_not() {
         let stored = json!({
-            "cpu": 2, "mmem": 4096, "sharing": {"by": "repository"}, "maxUses": 5, "maxAgeSeconds": 86400,
+            "cpu": 2, "mmem": 4096, "sharing": {"by": "repository"}, "maxUses": 5, "maxAgeSeconds": 3600,
             "jobs": {"environment": {"HTTPS_PROXY": "http://p:1"}}, "labels": ["x"], "max": 8,
             "keep": [{"name": "cargo", "path": "/c"}],
         });

@@ -185,13 +185,7 @@ impl Place {
                     continue;
                 }
             };
-            let code = code(status);
-            if result == Conclusion::Success {
-                exit_code = Some(code);
-            }
-            if code != 0 && result != Conclusion::Cancelled {
-                result = Conclusion::Failure;
-            }
+            (result, exit_code) = after_step((result, exit_code), code(status));
         }
         Ok((result, exit_code))
     }
@@ -374,4 +368,11 @@ async fn wanted(end: &mut tokio::sync::watch::Receiver<Option<End>>, at_least: E
 /// As a shell reports it: a signal's number above 128.
 fn code(status: ExitStatus) -> i32 {
     status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default())
+}
+
+/// What a job is after a step that ended by itself, and the exit code that is told of it.
+fn after_step((result, exit_code): (Conclusion, Option<i32>), code: i32) -> (Conclusion, Option<i32>) {
+    let told = if result == Conclusion::Success { Some(code) } else { exit_code };
+    let failed = code != 0 && result != Conclusion::Cancelled;
+    (if failed { Conclusion::Failure } else { result }, told)
 }
