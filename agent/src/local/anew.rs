@@ -95,7 +95,7 @@ impl Served {
         self.trouble = Some(Trouble { kind: TroubleKind::Ended, words: why });
         // The first time nothing is waited for, but where each box is a runner more at GitHub.
         let job = self.mode == Some(Mode::Job);
-        let pauses = self.ends.len() - usize::from(!job);
+        let pauses = self.ends.len().saturating_sub(usize::from(!job));
         if job || self.place.is_some() {
             self.registered = false;
         }
