@@ -86,8 +86,6 @@ pub struct RegistrationLoop {
     pub key: AgentKey,
     /// Where the local state is kept.
     pub file: PathBuf,
-    /// How long a runner that ended unasked waits for its new box.
-    pub reregister: Duration,
     /// The instance record.
     pub seen: watch::Receiver<Sight>,
     /// What the agent's own record shows.
@@ -118,9 +116,7 @@ impl RegistrationLoop {
                 local = effects.local;
             }
             self.status.send_if_modified(|status| {
-                // What keeps a runner from listening can wait for the next beat: it may be over by then.
-                let trouble = status.trouble.clone();
-                let changed = *status != AgentStatus { trouble, ..effects.status.clone() };
+                let changed = *status != effects.status;
                 *status = effects.status.clone();
                 changed
             });
@@ -166,8 +162,7 @@ impl RegistrationLoop {
 
     fn judge(&mut self, local: &Local) -> Effects {
         let (sight, stored) = (self.seen.borrow_and_update(), self.stored.borrow_and_update());
-        let (key, now, reregister) = (&self.key, self.clock.elapsed(), self.reregister);
-        step(&View { sight: &sight, stored: &stored, local, key, now, reregister })
+        step(&View { sight: &sight, stored: &stored, local, key: &self.key, now: self.clock.elapsed() })
     }
 
     fn begin(&self, task: Task, clean: bool) -> Option<Doing> {

@@ -192,16 +192,16 @@ fn fresh() {
 fn settings() -> HostSettings {
     // Deep in a directory that jobs may pass through.
     fs::create_dir_all("/home/yard/work/package").unwrap();
-    // A package that is there and holds nothing.
-    let sha256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
-    fs::write(format!("/home/yard/work/package/{sha256}.tar.gz"), "").unwrap();
+    // A package that is there.
+    let (archive, sha256) = package_of("#!/bin/sh\nexit 0\n");
+    fs::write(format!("/home/yard/work/package/{sha256}.tar.gz"), archive).unwrap();
     HostSettings {
         machine: "i-leak".to_owned(),
         state_dir: "/run/runyard".into(),
         work_dir: "/home/yard/work".into(),
         package: PackageSource {
             url: "http://127.0.0.1:1/runner.tar.gz".parse().unwrap(),
-            sha256: sha256.to_owned(),
+            sha256,
             version: String::new(),
         },
         package_hosts: Vec::new(),
@@ -792,9 +792,7 @@ impl Machine {
             logs_requested: None,
         });
         let (stored, key) = (Stored::Unknown, AgentKey::from_bytes([7; 32]));
-        let reregister = Duration::from_secs(2);
-        let view =
-            View { sight: &sight, stored: &stored, local: &self.local, key: &key, now: self.now, reregister };
+        let view = View { sight: &sight, stored: &stored, local: &self.local, key: &key, now: self.now };
         let effects = step(&view);
         self.local = effects.local;
         self.execute(effects.task).await
@@ -815,7 +813,7 @@ impl Machine {
         let script =
             format!("cat >run.sh <<'END'\n#!/bin/sh\n{run}\nEND\ncd ..\n{does}\nkill -9 {}\n", runner.pid);
         job(&self.claim, &script);
-        assert!(matches!(self.goes_on().await, TaskOutcome::Ended { .. }));
+        assert_eq!(self.goes_on().await, TaskOutcome::Ended);
     }
 }
 

@@ -36,6 +36,12 @@ variable "packages" {
   description = "What your jobs need besides, as the base's package manager names it. Jobs cannot install packages."
 }
 
+variable "runner" {
+  type        = string
+  default     = ""
+  description = "GitHub's runner package on the machine that builds, uploaded by a provisioner of yours; none if empty."
+}
+
 variable "subnet_id" {
   type        = string
   default     = null
@@ -138,6 +144,7 @@ build {
     environment_vars = [
       "AGENT=/tmp/runyard-agent",
       "PACKAGES=${join(" ", var.packages)}",
+      "RUNNER=${var.runner}",
     ]
   }
 

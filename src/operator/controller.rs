@@ -146,7 +146,6 @@ impl Settings {
             sharing: self.sharing.clone(),
             following: self.following.clone(),
             github,
-            organization: self.organization,
             inventory,
         }
     }

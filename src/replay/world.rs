@@ -194,7 +194,6 @@ fn policy(sharing: YardSharing) -> Policy {
         sharing,
         following: Following::default(),
         github: false,
-        organization: false,
         inventory: false,
     }
 }

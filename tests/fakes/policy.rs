@@ -26,7 +26,6 @@ pub fn a_minute_each() -> Policy {
         sharing: Default::default(),
         following: Default::default(),
         github: false,
-        organization: false,
         inventory: false,
     }
 }

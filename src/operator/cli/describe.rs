@@ -174,19 +174,7 @@ fn sections(kind: &str) -> &'static [Section] {
             ),
             ("Shares", &["sharing", "usage"]),
             ("Sizing", &["sizing", "sizedDesired"]),
-            (
-                "Runners",
-                &[
-                    "registrationMode",
-                    "labels",
-                    "labelMode",
-                    "runnerGroup",
-                    "registeredAhead",
-                    "ahead",
-                    "jobs",
-                    "runner",
-                ],
-            ),
+            ("Runners", &["registrationMode", "labels", "labelMode", "runnerGroup", "jobs", "runner"]),
             ("Launch", &["launch", "image", "replacement"]),
         ],
         "launch" => &[

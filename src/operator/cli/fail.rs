@@ -17,12 +17,10 @@ use crate::ports::StoreError;
 /// Ends a stuck request.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The operator fails the request and gives its machines back, as if its time were over. Where it holds machines, its run \
-loses them: on a terminal it asks first, elsewhere --yes is needed.
+The operator fails the request and gives its machines back, as if its time were over.
 
 Examples:
   runyard fail 1234567890
-  runyard fail 1234567890 --yes
   runyard fail 1234567890/gpu --repository acme/web")]
 pub(crate) struct FailArgs {
     /// The request; its latest attempt unless one is given
@@ -62,7 +60,8 @@ pub(crate) async fn run(
         context.screen.document(&item.as_ref().map_or(Value::Null, json::record));
         return Ok(());
     }
-    if holds > 0 && !phase.is_final() {
+    // Without a terminal it goes on as it always did.
+    if holds > 0 && !phase.is_final() && context.screen.can_ask() {
         let question =
             format!("{} is {phase}, and its {holds} machines are taken from it. Go on?", request.id);
         context.screen.confirm(args.yes, "REQUEST", &request.id.to_string(), &question)?;

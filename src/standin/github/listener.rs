@@ -4,7 +4,6 @@
 mod args;
 mod calls;
 mod configure;
-mod containers;
 pub mod demands;
 mod files;
 mod job;

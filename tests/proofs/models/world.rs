@@ -189,7 +189,6 @@ impl World {
             sharing: Default::default(),
             following: Default::default(),
             github: false,
-            organization: false,
             inventory: false,
         };
         mutant.iter().for_each(|mutant| mutant.policy(&mut policy));

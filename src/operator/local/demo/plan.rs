@@ -86,7 +86,7 @@ impl RequestPlan {
                 ("DEMO_RUN".to_owned(), request.run_id.to_string()),
             ]
             .into(),
-            ..JobSpec::default()
+            hosted: None,
         };
         (1..=self.jobs).map(job).collect()
     }

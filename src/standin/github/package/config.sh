@@ -25,16 +25,19 @@ if [ "$(uname)" = Linux ]; then
         ldd "./bin/$library.so" | grep 'not found' && lacks Dependencies
     done
     # A developer's machine may have none: only where the stand-in was told to ask for it.
+    # shellcheck disable=SC2050 # the package is made with one word or another
     if [ "@LIBICU@" = asked ]; then
         ldconfig=$(command -v ldconfig || echo /sbin/ldconfig)
         if [ ! -x "$ldconfig" ]; then
             echo "Can not find 'ldconfig' in PATH and '/sbin/ldconfig' doesn't exists either. Please install 'ldconfig' and try again."
             exit 1
         fi
+        # shellcheck disable=SC2086 # they are words
         "$ldconfig" -NXv ${LD_LIBRARY_PATH//:/ } 2>&1 | grep libicu >/dev/null || lacks "Libicu's dependencies"
     fi
 fi
 
+# shellcheck disable=SC1091 # it stands beside this one
 . ./env.sh
 
 [ "$1" = remove ] || set -- configure "$@"
