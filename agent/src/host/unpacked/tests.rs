@@ -82,17 +82,17 @@ fn of_an_archive_with_another_digest_nothing_stays() {
 
 /// Waits until the file system's clock, which is coarser than the system's, has gone on.
 fn goes_on(dir: &Path) {
-    let probe = dir.join("probe");
+    let file = dir.join("now");
     let now = || {
-        fs::write(&probe, "x").unwrap();
-        let found = probe.metadata().unwrap();
+        fs::write(&file, "x").unwrap();
+        let found = file.metadata().unwrap();
         (found.ctime(), found.ctime_nsec())
     };
     let begun = now();
     while now() <= begun {
         std::thread::yield_now();
     }
-    fs::remove_file(probe).unwrap();
+    fs::remove_file(file).unwrap();
 }
 
 /// Jobs of the agent's own user could do each of these.
