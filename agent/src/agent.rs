@@ -29,6 +29,8 @@ pub struct Timing {
     pub heartbeat: Duration,
     /// Between two reads of the instance record.
     pub poll: Duration,
+    /// How long a runner that ended unasked waits for its new box before it is started again as it was.
+    pub reregister: Duration,
     /// The lengths of the guard.
     pub guard: Lengths,
 }
@@ -64,7 +66,7 @@ pub enum End {
     PoweredOff(&'static str),
 }
 
-/// Runs an agent until it or its machine ends.
+/// Runs an agent until it or its machine ends. Heartbeat, logs and reader end only on request.
 ///
 /// # Errors
 /// Its state cannot be written.
@@ -109,6 +111,7 @@ pub async fn run(parts: Parts, stop: CancellationToken) -> io::Result<End> {
         entropy: entropy.clone(),
         key,
         file: state_dir.join("state"),
+        reregister: timing.reregister,
         seen,
         stored,
         status: status_in,
@@ -117,7 +120,6 @@ pub async fn run(parts: Parts, stop: CancellationToken) -> io::Result<End> {
         biased;
         ended = registration.run(stop.clone()) => ended?,
         ended = guard.run(stop.clone()) => ended,
-        // Each of them ends only on request.
         () = heartbeat.run(stop.clone()) => None,
         () = logs.run(stop.clone()) => None,
         () = read_record(records, timing.poll, entropy.as_ref(), seen_in, stop.clone()) => None,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use runyard_core::model::{AheadReport, AttributeValue, Item, kept_attribute};
+use runyard_core::model::{AheadReport, AttributeValue, Item, RunnerTrouble, kept_attribute};
 use runyard_core::ports::{Clock, Entropy};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::backoff::{Backoff, chance};
 use crate::records::{Change, Records};
 use crate::step::{AgentStatus, Stored};
+use crate::task::Trouble;
 
 /// The first wait after a write that failed.
 const FIRST_WAIT: Duration = Duration::from_millis(200);
@@ -115,6 +116,30 @@ fn show_ahead(change: &mut Change, shown: Option<&AheadReport>, now: Option<&Ahe
     }
 }
 
+/// What keeps the runner from listening, where it is not shown as it is. Its time is that of the first word of it.
+fn show_trouble(
+    change: &mut Change,
+    shown: Option<&RunnerTrouble>,
+    trouble: Option<&Trouble>,
+    now: Timestamp,
+) {
+    let name = || "runnerTrouble".to_owned();
+    let Some(Trouble { kind, words }) = trouble else {
+        change.remove.extend(shown.map(|_| name()));
+        return;
+    };
+    let (since, words) = (shown.map_or(now, |shown| shown.since), short(words));
+    let told = RunnerTrouble { since, kind: *kind, words };
+    if shown != Some(&told) {
+        change.set.insert(name(), told.attribute());
+    }
+}
+
+/// As many whole characters of these words as fit.
+fn short(words: &str) -> String {
+    words[..words.floor_char_boundary(RunnerTrouble::WORDS)].to_owned()
+}
+
 /// Everything that the record does not show yet, and the heartbeat.
 fn change(identity: &Identity, status: &AgentStatus, stored: &Stored, now: Timestamp) -> Change {
     let shown = stored.agent();
@@ -151,6 +176,8 @@ fn change(identity: &Identity, status: &AgentStatus, stored: &Stored, now: Times
         }
     }
     show_ahead(&mut change, shown.and_then(|a| a.ahead.as_ref()), status.ahead.as_ref());
+    let trouble = shown.and_then(|a| a.runner_trouble.as_ref());
+    show_trouble(&mut change, trouble, status.trouble.as_ref(), now);
     if status.runner_id.is_none() && shown.is_some_and(|a| a.runner_id.is_some()) {
         // Of an earlier runner: as long as it stands there the operator removes that one, and sends no credential by
         // which this machine could remove its own.

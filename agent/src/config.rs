@@ -14,7 +14,8 @@ use crate::host::{OwnScript, PackageSource};
 
 /// The shortest duration that is accepted.
 const SHORTEST: Duration = Duration::from_millis(100);
-/// GitHub's listener gives a job that it cancels 45 s, and then its last words (actions/runner, `JobDispatcher.cs`).
+/// GitHub's worker kills a step 10 s after its listener was asked to end, then uploads its logs and reports the job,
+/// without a limit of its own (actions/runner, `ProcessInvoker.cs`, `JobDispatcher.cs`).
 const STOP: Duration = Duration::from_secs(60);
 /// Where a machine has its post-run script, if its image or its pre-runner script put one there.
 const POST_RUN: &str = "/etc/runyard/post-run.sh";
@@ -99,6 +100,7 @@ fn read(keys: &mut Keys) -> Option<Config> {
     let poll = keys.duration("timing.poll", Duration::from_secs(1));
     let grace = keys.duration("timing.grace", Duration::from_secs(300));
     let created = keys.duration("timing.created", Duration::from_secs(900));
+    let reregister = keys.duration("timing.reregister", Duration::from_secs(2));
     let stop = keys.duration("timing.stop", STOP);
     let spare = keys.places("cleaning.spare");
     let url = keys.text("runner.url").and_then(|v| keys.url("runner.url", &v));
@@ -124,7 +126,7 @@ fn read(keys: &mut Keys) -> Option<Config> {
         instance,
         state_dir: state_dir?,
         work_dir: work_dir?,
-        timing: Timing { heartbeat, poll, guard: Lengths { created, grace } },
+        timing: Timing { heartbeat, poll, reregister, guard: Lengths { created, grace } },
         stop,
         spare,
         package: PackageSource { url: url?, sha256: sha256?, version },

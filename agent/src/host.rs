@@ -6,6 +6,7 @@ mod ahead;
 mod boot;
 mod child;
 mod clean;
+mod ending;
 mod engine;
 mod filesystems;
 mod group;
@@ -236,13 +237,9 @@ impl Executor for Host {
             Task::Start { claim, holder, single_use } => {
                 self.start(&claim, &holder, single_use.as_deref()).await
             }
-            Task::Listen { claim, runner } => self.listen(&claim, runner).await,
-            Task::Serve { claim: _, runner } => tokio::select! {
-                () = self.ended(runner) => TaskOutcome::Ended,
-                () = self.refused() => TaskOutcome::Intruded,
-            },
-            Task::Rest { claim: _, runner } => tokio::select! {
-                () = self.ended(runner) => TaskOutcome::Ended,
+            Task::Listen { claim, runner, known } => self.listen(&claim, runner, known).await,
+            Task::Serve { claim: _, runner } | Task::Rest { claim: _, runner } => tokio::select! {
+                () = self.ended(runner) => self.how_it_ended(),
                 () = self.refused() => TaskOutcome::Intruded,
             },
             Task::Lend { claim: _, holder } => match self.lend_runner(&holder) {

@@ -7,9 +7,10 @@ use runyard_core::model::{ClaimId, Jobs, Keep, KeptDirectories, RunnerPackage};
 use serde::{Deserialize, Serialize};
 
 use crate::backoff::after_failures;
-use crate::task::{GithubFailure, Holder, RunnerProcess, TaskOutcome};
+use crate::task::{Holder, RunnerProcess, TaskOutcome, Trouble};
 
 mod ahead;
+mod anew;
 
 /// After how many refusals by GitHub, over the whole claim, the agent gives up.
 pub const REFUSALS: u32 = 3;
@@ -123,6 +124,15 @@ pub struct Served {
     pub labelled: bool,
     /// How often GitHub refused.
     pub refusals: u32,
+    /// What keeps its runner from listening.
+    #[serde(default)]
+    pub trouble: Option<Trouble>,
+    /// When its runners ended unasked of late, in monotonic time.
+    #[serde(default)]
+    pub ends: Vec<Duration>,
+    /// Whether a new box is to be asked for, once its pause is over.
+    #[serde(default)]
+    pub anew: bool,
     /// Failures in a row; forgotten by a restart.
     #[serde(skip)]
     pub failures: u32,
@@ -178,6 +188,9 @@ impl Served {
             lent: false,
             labelled: false,
             refusals: 0,
+            trouble: None,
+            ends: Vec::new(),
+            anew: false,
             failures: 0,
             retry_at: None,
         }
@@ -254,20 +267,6 @@ impl Served {
         }
     }
 
-    fn failed(&mut self, failure: GithubFailure, now: Duration, chance: f64) {
-        let back = self.fallback();
-        let detail = match failure {
-            GithubFailure::Unreachable(_) => return self.try_again(back, now, chance),
-            GithubFailure::Refused(detail) => detail,
-        };
-        self.refusals += 1;
-        match (self.refusals < REFUSALS, back) {
-            (true, back) => self.try_again(back, now, chance),
-            (false, ClaimStage::Stopped) => self.stage = ClaimStage::Unclean(detail),
-            (false, _) => self.stage = ClaimStage::Refused(detail),
-        }
-    }
-
     /// Its runner was started; why nothing proves that this machine is clean from now on, if so.
     fn started(&mut self, runner: RunnerProcess) -> Option<String> {
         self.registered = true;
@@ -276,20 +275,12 @@ impl Served {
         self.jobs.single_use().then(|| format!("jobs of claim {} could become root", self.id))
     }
 
-    fn ended(&mut self, now: Duration, chance: f64) {
-        self.listened = true;
-        if self.mode == Some(Mode::Job) {
-            self.used_up(None);
-        } else {
-            self.try_again(ClaimStage::Configured, now, chance);
-        }
-    }
-
     /// Its single-use registration has served.
     fn used_up(&mut self, runner: Option<RunnerProcess>) {
         self.done = self.seq;
         self.registered = false;
         self.runner_id = None;
+        (self.ends, self.trouble) = (Vec::new(), None);
         self.succeeded(ClaimStage::Renewing(runner));
     }
 
@@ -358,16 +349,15 @@ impl Local {
                 if let ClaimStage::Started(runner) = served.stage {
                     served.listened = true;
                     served.refusals = 0;
+                    served.trouble = None;
                     served.succeeded(ClaimStage::Listening(runner));
                 }
             }
-            TaskOutcome::Ended => served.ended(now, chance),
+            TaskOutcome::Troubled(trouble) => served.trouble = Some(trouble),
+            TaskOutcome::Ended { worked, end } => served.ended(worked, end, now, chance),
             TaskOutcome::Intruded => served.intruded(),
             TaskOutcome::Lent => served.lent = true,
-            TaskOutcome::Renewed => {
-                let job = served.mode == Some(Mode::Job);
-                served.succeeded(if job { ClaimStage::Accepted } else { ClaimStage::Configured });
-            }
+            TaskOutcome::Renewed => served.renewed(),
             TaskOutcome::Failed(failure) => served.failed(failure, now, chance),
             TaskOutcome::Stopped { registered } => {
                 // A single-use runner that was used up may leave its files; nothing is left to remove.

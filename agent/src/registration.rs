@@ -86,6 +86,8 @@ pub struct RegistrationLoop {
     pub key: AgentKey,
     /// Where the local state is kept.
     pub file: PathBuf,
+    /// How long a runner that ended unasked waits for its new box.
+    pub reregister: Duration,
     /// The instance record.
     pub seen: watch::Receiver<Sight>,
     /// What the agent's own record shows.
@@ -116,7 +118,9 @@ impl RegistrationLoop {
                 local = effects.local;
             }
             self.status.send_if_modified(|status| {
-                let changed = *status != effects.status;
+                // What keeps a runner from listening can wait for the next beat: it may be over by then.
+                let trouble = status.trouble.clone();
+                let changed = *status != AgentStatus { trouble, ..effects.status.clone() };
                 *status = effects.status.clone();
                 changed
             });
@@ -162,7 +166,8 @@ impl RegistrationLoop {
 
     fn judge(&mut self, local: &Local) -> Effects {
         let (sight, stored) = (self.seen.borrow_and_update(), self.stored.borrow_and_update());
-        step(&View { sight: &sight, stored: &stored, local, key: &self.key, now: self.clock.elapsed() })
+        let (key, now, reregister) = (&self.key, self.clock.elapsed(), self.reregister);
+        step(&View { sight: &sight, stored: &stored, local, key, now, reregister })
     }
 
     fn begin(&self, task: Task, clean: bool) -> Option<Doing> {

@@ -13,11 +13,13 @@ use runyard_core::model::{
 
 use crate::local::{Boot, ClaimStage, Local, Mode, Served};
 use crate::orders::{Orders, Sight};
-use crate::task::{Task, Wipe};
+use crate::task::{Task, Trouble, Wipe};
 
 mod ahead;
 #[cfg(test)]
 mod ahead_tests;
+#[cfg(test)]
+mod anew_tests;
 
 /// Its own record, as far as the agent knows it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -53,6 +55,8 @@ pub struct View<'a> {
     pub key: &'a AgentKey,
     /// Monotonic time.
     pub now: Duration,
+    /// How long a runner that ended unasked waits for its new box before it is started again as it was.
+    pub reregister: Duration,
 }
 
 /// A signal the stored record should show.
@@ -83,6 +87,8 @@ pub struct AgentStatus {
     pub kept: KeptDirectories,
     /// The runner that is registered ahead of a claim, or that its claim took so.
     pub ahead: Option<AheadReport>,
+    /// What keeps the claim's runner from listening.
+    pub trouble: Option<Trouble>,
 }
 
 /// The answer.
@@ -259,9 +265,18 @@ fn waiting(view: &View<'_>, served: &Served) -> bool {
 
 /// The next task on the way to a listening runner.
 fn pursue(view: &View<'_>, served: &mut Served, orders: Option<&Orders>) -> Task {
+    served.ask_anew(view.now, view.reregister);
     let claim = served.place().clone();
     match served.stage {
-        ClaimStage::Started(runner) => Task::Listen { claim, runner },
+        // The box came after its runner was started again as it was.
+        ClaimStage::Started(runner) if is_boxed_anew(view, served, orders) => {
+            served.registered = false;
+            served.stage = ClaimStage::Renewing(Some(runner));
+            Task::Renew { claim, runner: Some(runner), since: served.since, registered: false }
+        }
+        ClaimStage::Started(runner) => {
+            Task::Listen { claim, runner, known: served.trouble.as_ref().map(|trouble| trouble.kind) }
+        }
         ClaimStage::Listening(runner) if served.run.is_empty() => Task::Rest { claim, runner },
         ClaimStage::Listening(_) if served.place.is_some() && !served.lent => {
             Task::Lend { claim, holder: served.holder() }
@@ -272,8 +287,18 @@ fn pursue(view: &View<'_>, served: &mut Served, orders: Option<&Orders>) -> Task
         ClaimStage::Renewing(runner) => {
             Task::Renew { claim, runner, since: served.since, registered: served.registered }
         }
+        ClaimStage::Configured if is_boxed_anew(view, served, orders) => register(view, served, orders),
         ClaimStage::Configured if waiting(view, served) => Task::Idle,
         ClaimStage::Configured => Task::Start { claim, holder: served.holder(), single_use: None },
+        ClaimStage::Accepted | ClaimStage::Configuring if served.asks_anew() => {
+            let task = register(view, served, orders);
+            let late = served.asks_anew() && served.retry_at.is_some_and(|at| at <= view.now);
+            if let Some(trouble) = served.trouble.as_ref().filter(|_| late) {
+                let why = format!("{}; no new registration came", trouble.words);
+                served.stage = ClaimStage::Refused(why);
+            }
+            task
+        }
         ClaimStage::Accepted | ClaimStage::Configuring if waiting(view, served) => Task::Idle,
         ClaimStage::Accepted | ClaimStage::Configuring => register(view, served, orders),
         ClaimStage::Refused(_)
@@ -283,6 +308,15 @@ fn pursue(view: &View<'_>, served: &mut Served, orders: Option<&Orders>) -> Task
         | ClaimStage::Clean
         | ClaimStage::Unclean(_) => Task::Idle,
     }
+}
+
+/// Whether the record has the box that a claim asked for whose runner ended.
+fn is_boxed_anew(view: &View<'_>, served: &Served, orders: Option<&Orders>) -> bool {
+    let sealed = orders.filter(|_| served.asks_anew()).and_then(|orders| orders.registration.as_deref());
+    let opened = sealed.map(|sealed| view.key.open::<RegistrationCredential>(sealed));
+    opened.is_some_and(|opened| {
+        opened.is_ok_and(|opened| ahead::is_for(&opened, served) && opened.seq > served.seq)
+    })
 }
 
 /// The next task with the credential, if there is one for this claim that is not used up.
@@ -297,7 +331,8 @@ fn register(view: &View<'_>, served: &mut Served, orders: Option<&Orders>) -> Ta
             return Task::Idle;
         }
     };
-    if !ahead::is_for(&opened, served) || (served.mode == Some(Mode::Job) && opened.seq <= served.done) {
+    let used = if served.anew { served.seq } else { served.done };
+    if !ahead::is_for(&opened, served) || opened.seq <= used {
         return Task::Idle;
     }
     let mode = match (&opened.token, &opened.jit_config) {
@@ -390,11 +425,31 @@ fn status(stored: &Stored, local: &Local) -> AgentStatus {
         runner_id: served.and_then(|served| served.runner_id),
         // Also where an earlier claim left a number: it says nothing of this one.
         registration_done: served
-            .filter(|served| served.mode == Some(Mode::Job) || counts_boxes(stored))
+            .filter(|served| served.mode == Some(Mode::Job) || served.done > 0 || counts_boxes(stored))
             .map(|served| served.done),
         kept: local.kept.clone(),
         ahead: ahead::report(local),
+        trouble: served.and_then(trouble),
     }
+}
+
+/// What keeps a runner from listening that neither listens nor failed.
+fn trouble(served: &Served) -> Option<Trouble> {
+    let starts = match served.stage {
+        ClaimStage::Accepted
+        | ClaimStage::Configuring
+        | ClaimStage::Configured
+        | ClaimStage::Started(_)
+        | ClaimStage::Renewing(_) => true,
+        ClaimStage::Listening(_)
+        | ClaimStage::Refused(_)
+        | ClaimStage::Stopping(_)
+        | ClaimStage::Stopped
+        | ClaimStage::Settling
+        | ClaimStage::Clean
+        | ClaimStage::Unclean(_) => false,
+    };
+    served.trouble.clone().filter(|_| starts)
 }
 
 /// What the agent says of itself or of its claim.

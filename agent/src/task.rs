@@ -5,6 +5,7 @@ use std::fmt;
 use async_trait::async_trait;
 use runyard_core::model::{
     ClaimId, Jobs, Keep, KeptDirectories, RegistrationCredential, RemovalCredential, RunnerPackage,
+    TroubleKind,
 };
 use serde::{Deserialize, Serialize};
 
@@ -67,12 +68,14 @@ pub enum Task {
         /// Mode `job`: the single-use configuration; the directory is then made fresh.
         single_use: Option<Box<RegistrationCredential>>,
     },
-    /// Wait until the runner listens, or ends.
+    /// Wait until the runner listens, or ends, or says what keeps it from listening.
     Listen {
         /// For which claim.
         claim: ClaimId,
         /// Who.
         runner: RunnerProcess,
+        /// What is known to keep it from listening.
+        known: Option<TroubleKind>,
     },
     /// Wait until the runner ends.
     Serve {
@@ -201,8 +204,33 @@ impl fmt::Debug for Task {
 pub enum GithubFailure {
     /// GitHub cannot be reached or is not well: to be tried again for as long as it takes.
     Unreachable(String),
+    /// GitHub has a session of the runner's name already, and lets go of a dead one by itself: the same.
+    Conflict(String),
     /// Everything else, a refused token for example: to be tried again a few times.
     Refused(String),
+    /// GitHub takes no runner of this version: not to be tried again.
+    Deprecated(String),
+}
+
+/// What keeps a runner from listening.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Trouble {
+    /// What.
+    pub kind: TroubleKind,
+    /// In words.
+    pub words: String,
+}
+
+/// What the end of a runner means that nobody asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RunnerEnd {
+    /// Its registration is of no more use: GitHub may still hold a session of it.
+    Lost(String),
+    /// GitHub does not know it any more.
+    Forgotten(String),
+    /// GitHub refused it, or could not be reached; its registration stands.
+    Failed(GithubFailure),
 }
 
 /// How a task ended.
@@ -216,8 +244,15 @@ pub enum TaskOutcome {
     Started(RunnerProcess),
     /// Listen: it listens.
     Listening,
-    /// Listen, Serve: it ended after it had listened.
-    Ended,
+    /// Listen: what keeps it from listening, other than what was known.
+    Troubled(Trouble),
+    /// Listen, Serve, Rest: it ended by itself.
+    Ended {
+        /// Whether a job had begun.
+        worked: bool,
+        /// What that means.
+        end: RunnerEnd,
+    },
     /// Serve: a job of another run came, and was refused.
     Intruded,
     /// Lend: jobs of the claim may begin.
@@ -249,7 +284,8 @@ impl TaskOutcome {
             Self::Configured
             | Self::Started(_)
             | Self::Listening
-            | Self::Ended
+            | Self::Troubled(_)
+            | Self::Ended { .. }
             | Self::Intruded
             | Self::Lent
             | Self::Renewed
@@ -267,7 +303,8 @@ impl TaskOutcome {
             Self::Configured | Self::Listening | Self::Stopped { .. } => true,
             Self::Booted(_)
             | Self::Started(_)
-            | Self::Ended
+            | Self::Troubled(_)
+            | Self::Ended { .. }
             | Self::Intruded
             | Self::Lent
             | Self::Renewed

@@ -332,7 +332,10 @@ async fn listen_for(host: &Host, claim: &str, job: &str, holder: Holder) -> (Cla
     assert_eq!(host.execute(configure).await, TaskOutcome::Configured);
     let started = host.execute(Task::Start { claim: claim.clone(), single_use: None, holder }).await;
     let TaskOutcome::Started(runner) = started else { panic!("{started:?}") };
-    assert_eq!(host.execute(Task::Listen { claim: claim.clone(), runner }).await, TaskOutcome::Listening);
+    assert_eq!(
+        host.execute(Task::Listen { claim: claim.clone(), runner, known: None }).await,
+        TaskOutcome::Listening
+    );
     (claim, runner)
 }
 
@@ -1073,7 +1076,7 @@ fn on_a_machine_the_job_has() {
         }
         let started = host.execute(start(single_use())).await;
         let TaskOutcome::Started(runner) = started else { panic!("{started:?}") };
-        let listening = host.execute(Task::Listen { claim: claim.clone(), runner }).await;
+        let listening = host.execute(Task::Listen { claim: claim.clone(), runner, known: None }).await;
         assert_eq!(listening, TaskOutcome::Listening);
         let until = Instant::now() + Duration::from_secs(600);
         loop {

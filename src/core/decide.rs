@@ -2,6 +2,7 @@
 //! now, when to look again, and why it does nothing more. It does no I/O, reads no clock, logs nothing and cannot
 //! fail; what it plans is carried out elsewhere, one port call per action, each conditional on what was read here.
 
+mod ahead;
 mod beats;
 mod boots;
 mod capacity;

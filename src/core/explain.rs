@@ -2,6 +2,7 @@
 //! Nothing is decided here, and no decision reads this.
 
 mod causes;
+mod end;
 mod evidence;
 mod forecast;
 mod plan;
@@ -10,8 +11,9 @@ mod shares;
 mod sizing;
 
 pub use causes::{CAUSES, Cause, Probable, probable};
-pub use evidence::{Said, evidence, related};
-pub use forecast::{Forecast, Pace, forecast};
+pub use end::{ended, lost_by};
+pub use evidence::{Said, evidence, related, wrong};
+pub use forecast::{Forecast, Pace, Place, forecast, no_end};
 pub use plan::{judge, picture};
 pub use record::{explain, is_settled, machine, pool, remark};
 pub use shares::{ShareReport, before, shares};

@@ -3,6 +3,7 @@
 
 mod agent;
 mod ahead;
+mod bounds;
 mod condition;
 mod console;
 mod drift;
@@ -25,6 +26,7 @@ mod notice;
 mod place;
 mod pool;
 mod record;
+mod registered_ahead;
 mod registration;
 mod replacement;
 mod request;
@@ -42,8 +44,9 @@ mod timing;
 mod transition;
 mod variable;
 
-pub use agent::{Agent, Interruption, InterruptionAction};
+pub use agent::{Agent, Interruption, InterruptionAction, RunnerTrouble, TroubleKind};
 pub use ahead::{Ahead, AheadReport};
+pub use bounds::{MOST_RECORD_BYTES, bounded};
 pub use condition::{Condition, ConditionType};
 pub(crate) use console::says_why;
 pub use console::{console_lines, last_console_line};
@@ -74,6 +77,7 @@ pub use pool::{
     Counts, IDLE_SECONDS, LEAST_IDLE_SECONDS, LabelMode, Pool, PoolOverride, PoolSpec, PoolStatus, Schedule,
 };
 pub use record::{Reading, Record, SCHEMA, Unreadable, Versioned, read};
+pub use registered_ahead::{AheadOff, AheadStatus, RegisteredAhead};
 pub use registration::{AgentKey, RegistrationCredential, RemovalCredential, SealError, seal};
 pub use replacement::{Hours, Replacement};
 pub use request::{

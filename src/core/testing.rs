@@ -38,6 +38,7 @@ pub(crate) fn a_minute_each() -> Policy {
         sharing: Default::default(),
         following: Default::default(),
         github: false,
+        organization: false,
         inventory: false,
     }
 }
@@ -311,6 +312,7 @@ impl Scene {
             sharing: Default::default(),
             following: Default::default(),
             github: false,
+            organization: false,
             inventory: true,
         };
         let now = Now { wall: start(), mono: secs(10_000), seen: secs(10_000) };
@@ -488,7 +490,7 @@ pub(crate) fn answer(plan: &Plan) -> (Step<Request>, Note) {
 /// Why a plan ends a machine; none when it does not.
 pub(crate) fn ends(plan: &Plan) -> Option<Reason> {
     let write = match effects(&plan.actions)[..] {
-        [Effect::Instance(step, _) | Effect::Silence(step, _)] => step,
+        [Effect::Instance(step, _) | Effect::Silence(step, _) | Effect::Disown(step, _)] => step,
         _ => return None,
     };
     match write.after.life {

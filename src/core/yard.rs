@@ -7,12 +7,15 @@ use std::time::Duration;
 use indexmap::IndexMap;
 
 use crate::model::{
-    Agent, ClassName, InstanceArn, InstanceFacts, InstanceId, Launch, LaunchId, LaunchPhase, Life, Pool,
-    RecordId, Repository, Request, RequestKey, RunnerPackage, Slot,
+    Agent, ClassName, InstanceArn, InstanceFacts, InstanceId, Launch, LaunchId, LaunchPhase, Lease, Life,
+    Pool, RecordId, Repository, Request, RequestKey, RunnerPackage, Slot,
 };
 use crate::ports::Machine;
 use crate::ports::github::{EndOfLife, RunnerSupport};
 
+use self::ahead::RefusedLabels;
+
+mod ahead;
 mod beats;
 mod boots;
 mod class;
@@ -109,12 +112,16 @@ pub struct Yard {
     pub stuck: BTreeMap<(Unit, &'static str, Unit), (ClassName, String)>,
     /// The runner version of the operator's file, once GitHub said when its support ends.
     pub runner: Option<RunnerSupport>,
+    /// The leader's lease, as it was last seen.
+    pub(crate) lease: Option<Lease>,
     /// The history table has what was over at this time: records need not keep it.
     pub delivered: Option<jiff::Timestamp>,
     /// The newest runner package of each architecture, as GitHub's list last named them.
     pub latest: BTreeMap<String, RunnerPackage>,
     /// When GitHub's support of versions ends that followers of its list have, as far as it said.
     pub ends: BTreeMap<String, EndOfLife>,
+    /// The classes that GitHub refuses the labels of claims whose runners were registered ahead.
+    pub(crate) refused_labels: BTreeMap<ClassName, RefusedLabels>,
     /// Whether GitHub did not answer when it was last asked.
     pub github_down: bool,
     /// When the last complete list of the table was begun, on the monotonic clock.
@@ -124,6 +131,13 @@ pub struct Yard {
 }
 
 impl Yard {
+    /// Why no operator leads, where none does: nothing is launched then. A leader whose renewals this process could not
+    /// have seen is believed.
+    pub fn leaderless(&self, now: &Now) -> Option<String> {
+        let blind = now.mono.saturating_sub(now.seen);
+        self.lease.as_ref()?.lapsed(now.wall, blind)
+    }
+
     /// A machine by its ARN.
     pub fn instance(&self, arn: &InstanceArn) -> Option<&Tracked> {
         visited();
@@ -150,6 +164,11 @@ impl Yard {
     /// The request that another record names.
     pub fn request_named(&self, id: &RecordId) -> Option<&Request> {
         self.request(id.request()?)
+    }
+
+    /// When a request was last seen, on the monotonic clock.
+    pub(crate) fn request_seen(&self, key: &RequestKey) -> Option<Duration> {
+        self.requests.get(key).map(|asked| asked.there)
     }
 
     /// Every request.

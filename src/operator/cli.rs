@@ -210,6 +210,7 @@ async fn run(common: &Common, verb: Once, environment: Environment) -> CliResult
     let environment = yards::environment_of(common, environment)?;
     let table = table_of(common, &environment)?;
     let mut screen = Screen::stdout(&common.output);
+    screen.quiet = common.quiet;
     if screen.wants_focus() && !matches!(verb, Once::Cost(_)) {
         let fix = "use csv, or `runyard cost -o focus`";
         let problem = FieldError::new("--output", "focus", "is the form of costs alone", fix);

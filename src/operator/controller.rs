@@ -146,6 +146,7 @@ impl Settings {
             sharing: self.sharing.clone(),
             following: self.following.clone(),
             github,
+            organization: self.organization,
             inventory,
         }
     }

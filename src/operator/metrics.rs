@@ -173,7 +173,15 @@ impl Metrics {
     pub fn pool_desired(&self, class: &ClassName, n: usize) {
         let mut changing = self.changing();
         changing.classes.declare(class.as_str(), self.families());
-        changing.classes.desired.set(&self.families().pool_desired, class.as_str(), "", n);
+        changing.classes.desired.set(&self.families().pools.desired, class.as_str(), "", n);
+    }
+
+    /// How many live machines a class may have, and whether it is paused.
+    pub fn pool_bounds(&self, class: &ClassName, max: usize, paused: bool) {
+        let mut changing = self.changing();
+        changing.classes.declare(class.as_str(), self.families());
+        changing.classes.max.set(&self.families().pools.max, class.as_str(), "", max);
+        changing.classes.paused.set(&self.families().pools.paused, class.as_str(), "", usize::from(paused));
     }
 
     /// How many requests for a class, as they name it, are in a phase.

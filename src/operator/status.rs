@@ -44,6 +44,9 @@ pub struct Snapshot {
     pub table: String,
     /// Whether this operator holds the lease; a stand-by sees the same yard.
     pub leader: bool,
+    /// Why nobody leads, where no operator does: nothing is launched then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub leaderless: Option<String>,
     /// Whether GitHub did not answer when it was last asked.
     pub github_down: bool,
     /// Records that cannot be read, those of a newer program included.

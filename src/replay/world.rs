@@ -194,6 +194,7 @@ fn policy(sharing: YardSharing) -> Policy {
         sharing,
         following: Following::default(),
         github: false,
+        organization: false,
         inventory: false,
     }
 }

@@ -3,7 +3,7 @@
 
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::time::Duration;
 
@@ -44,6 +44,23 @@ pub fn private_dir(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
+/// Makes a private directory, or closes one that is there to others: it is to hold keys. One that holds files but not
+/// this one is somebody else's: it is left as it is, and refused.
+pub fn close_dir(path: &Path, ours: &Path) -> io::Result<()> {
+    private_dir(path)?;
+    let mode = fs::metadata(path)?.permissions().mode() & 0o777;
+    if mode & 0o077 == 0 {
+        return Ok(());
+    }
+    if !ours.exists() && fs::read_dir(path)?.next().is_some() {
+        let why = format!(
+            "others may enter it (mode {mode:o}), and it holds files: `chmod 700` it, or name another"
+        );
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+    }
+    fs::set_permissions(path, fs::Permissions::from_mode(0o700))
+}
+
 /// Locks a file for as long as it is open. One that is held is tried again for a while: what a process killed a moment
 /// ago was just starting holds its files too, until it executes.
 pub fn lock(file: &File) -> Result<(), TryLockError> {
@@ -61,5 +78,37 @@ pub fn remove_dir(path: &Path) -> io::Result<()> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_that_is_there_is_closed_and_one_of_others_is_refused() {
+        let scratch = tempfile::tempdir().unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        let open = |name: &str| {
+            let path = scratch.path().join(name);
+            fs::create_dir(&path).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).unwrap();
+            path
+        };
+        let made = scratch.path().join("a/b");
+        close_dir(&made, &made.join("lock")).unwrap();
+        assert_eq!(mode(&made), 0o700);
+        let empty = open("empty");
+        close_dir(&empty, &empty.join("lock")).unwrap();
+        assert_eq!(mode(&empty), 0o700);
+        let yard = open("yard");
+        fs::write(yard.join("lock"), "").unwrap();
+        close_dir(&yard, &yard.join("lock")).unwrap();
+        assert_eq!(mode(&yard), 0o700);
+        let others = open("others");
+        fs::write(others.join("thesis.tex"), "").unwrap();
+        let refused = close_dir(&others, &others.join("lock")).unwrap_err();
+        assert!(refused.to_string().contains("chmod 700"), "{refused}");
+        assert_eq!(mode(&others), 0o777, "it is left as it is");
     }
 }

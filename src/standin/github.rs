@@ -28,7 +28,7 @@ pub use behaviour::{
 pub use package::Package;
 use shared_state::SharedState;
 pub use shared_state::{Clock, StandInFailure};
-pub use state::{Conclusion, Job, JobSpec, JobStatus, RegisteredRunner, Run, RunId};
+pub use state::{Conclusion, ContainerSpec, Job, JobSpec, JobStatus, RegisteredRunner, Run, RunId};
 
 /// What the stand-in is made of.
 pub struct Settings {

@@ -134,7 +134,8 @@ impl LocalEnvironment {
 fn lock(dir: &Path) -> Result<File, LocalEnvironmentError> {
     let path = dir.join("lock");
     let failed = |source| LocalEnvironmentError::Io { path: path.clone(), source };
-    files::private_dir(dir).map_err(|source| LocalEnvironmentError::Io { path: dir.to_owned(), source })?;
+    files::close_dir(dir, &path)
+        .map_err(|source| LocalEnvironmentError::Io { path: dir.to_owned(), source })?;
     let mut options = File::options();
     let mut file = options.read(true).write(true).create(true).truncate(false).open(&path).map_err(failed)?;
     match files::lock(&file) {

@@ -1,11 +1,11 @@
 //! Converts items to the SDK's types and back. Inbound conversion never fails: a value of an unknown type becomes a
-//! null, which no record of ours holds, so its record is unreadable and blocks nothing else. Writes carry only what
-//! they change, so the stored value is never touched.
+//! null, which no record of ours holds, so its record is unreadable and blocks nothing else. Of a record that is too
+//! large the key alone comes in. Writes carry only what they change, so the stored value is never touched.
 
 use aws_sdk_dynamodb::types::AttributeValue as Table;
 use aws_sdk_dynamodbstreams::types::AttributeValue as Stream;
 
-use crate::model::{AttributeValue, Item, RecordId};
+use crate::model::{AttributeValue, Item, RecordId, bounded};
 
 /// The SDK's form of an item, in whatever map the call takes.
 pub(super) fn to_sdk<M: FromIterator<(String, Table)>>(item: &Item) -> M {
@@ -25,7 +25,7 @@ macro_rules! inbound {
     ($(#[$doc:meta])* $item:ident, $value:ident, $from:ident) => {
         $(#[$doc])*
         pub(super) fn $item(item: impl IntoIterator<Item = (String, $from)>) -> Item {
-            item.into_iter().map(|(name, value)| (name, $value(value))).collect()
+            bounded(item.into_iter().map(|(name, value)| (name, $value(value))).collect())
         }
 
         fn $value(value: $from) -> AttributeValue {
@@ -79,5 +79,15 @@ mod tests {
         .map(|(name, value)| (name.to_owned(), value))
         .collect();
         assert_eq!(from_sdk(to_sdk::<Vec<_>>(&item)), item);
+    }
+
+    #[test]
+    fn of_a_record_that_is_too_large_the_key_alone_comes_in() {
+        let text = |text: &str| AttributeValue::S(text.to_owned());
+        let large = [("pk", text("request#o/r#1")), ("sk", text("junk")), ("x", text(&"x".repeat(390_000)))];
+        let large: Item = large.map(|(name, value)| (name.to_owned(), value)).into();
+        let kept = from_sdk(to_sdk::<Vec<_>>(&large));
+        assert_eq!((kept.len(), &kept["pk"], &kept["sk"]), (3, &large["pk"], &large["sk"]));
+        assert!(!kept.contains_key("x"));
     }
 }

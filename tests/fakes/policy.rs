@@ -26,6 +26,7 @@ pub fn a_minute_each() -> Policy {
         sharing: Default::default(),
         following: Default::default(),
         github: false,
+        organization: false,
         inventory: false,
     }
 }

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "what a test needs and does not get fails it")]
 
 mod growth;
+mod memory;
 mod models;
 mod properties;
 mod records;

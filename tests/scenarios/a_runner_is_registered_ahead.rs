@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use runyard::controller::{Bell, GitHubWatch, Ports};
-use runyard::model::{Agent, Ahead, Guard, Instance, RecordId, State, Write};
+use runyard::model::{Agent, Ahead, AheadStatus, Guard, Instance, Pool, RecordId, State, Write};
 use runyard::ports::github::{RunState, Runner, Scope};
 use runyard::ports::{Doorbell, GitHubError, Store};
 use tokio::sync::watch;
@@ -20,11 +20,33 @@ fn web() -> Scope {
     Scope::Repository { owner: "acme".into(), name: "web".into() }
 }
 
+/// A class that says nothing of `registeredAhead`: it is on, since a machine of it serves one repository.
 fn spec() -> serde_json::Value {
     let mut spec = linux(1, 1);
     spec["reuseWithin"] = "repository".into();
-    spec["registeredAhead"] = true.into();
     spec
+}
+
+/// Its only repository known from the start.
+fn sole() -> serde_json::Value {
+    let mut spec = spec();
+    spec["repositories"] = serde_json::json!(["acme/web"]);
+    spec
+}
+
+/// What the pool's status says of it.
+async fn told(world: &World) -> AheadStatus {
+    let key = Pool::key_of(&"linux".parse().unwrap());
+    world.get::<Pool>(&key).await.and_then(|pool| pool.status.ahead).expect("the operator said it")
+}
+
+fn calls(world: &World, verb: &str) -> u64 {
+    world.github.calls().get(verb).copied().unwrap_or(0)
+}
+
+fn is_quiet(world: &World) {
+    let records = format!("{:?}", world.store.records());
+    assert!(!records.contains("GitHubRefuses") && !records.contains("Stuck"), "{records}");
 }
 
 fn verifying() -> World {
@@ -80,6 +102,7 @@ async fn rests(world: &World) -> u64 {
 
 /// Registers the runner that the machine is asked for.
 async fn registers(world: &World) -> (Ahead, u64) {
+    world.until("there is one", Duration::from_secs(60), async || world.live().len() == 1).await;
     let asked = || machine(world).ahead.filter(|ahead| ahead.runner_id.is_none());
     world.until("its runner is to be registered", Duration::from_secs(60), async || asked().is_some()).await;
     let ahead = asked().unwrap();
@@ -130,8 +153,7 @@ async fn a_runner_that_github_does_not_show_yet_calls_nobody() {
     says(&world, Some((&ahead, number))).await;
     world.sleep(30).await;
     assert_eq!(machine(&world).ahead.unwrap().runner_id, None);
-    let told = format!("{:?}", world.store.records());
-    assert!(!told.contains("GitHubRefuses") && !told.contains("Stuck"), "{}", world.show());
+    is_quiet(&world);
     world.github.set_runner(&web(), &name, true, false);
     confirmed(&world, number).await;
 }
@@ -201,7 +223,7 @@ async fn the_number_of_another_runner_is_not_believed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_class_that_does_not_ask_for_it_registers_nobody_ahead() {
+async fn a_class_that_says_no_registers_nobody_ahead() {
     let world = verifying();
     let mut spec = spec();
     spec["registeredAhead"] = false.into();
@@ -214,6 +236,137 @@ async fn a_class_that_does_not_ask_for_it_registers_nobody_ahead() {
     world.sleep(120).await;
     let held = machine(&world);
     assert_eq!((held.ahead, held.registration), (None, None));
+    assert_eq!(told(&world).await.reasons, ["Off"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owners_class_calls_nobody_where_the_operator_is_of_repositories() {
+    for organization in [false, true] {
+        let world = verifying().set(|settings| settings.organization = organization);
+        let mut spec = linux(1, 1);
+        (spec["runnerGroup"], spec["repositories"]) = ("ours".into(), serde_json::json!(["acme/*"]));
+        world.pool(spec).await;
+        world.start();
+        world.until("one is warm", Duration::from_secs(60), async || world.pooled().len() == 1).await;
+        world.sleep(600).await;
+        assert_eq!(machine(&world).ahead.is_some(), organization);
+        assert_eq!(calls(&world, "registration"), u64::from(organization));
+        let told = told(&world).await;
+        let reasons: &[&str] = if organization { &[] } else { &["GitHubScope"] };
+        assert_eq!(
+            (told.on, &told.reasons[..]),
+            (organization, &reasons.iter().map(ToString::to_string).collect::<Vec<_>>()[..])
+        );
+        assert_eq!(told.message.contains("github.scope organization"), !organization, "{}", told.message);
+        is_quiet(&world);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_runner_that_its_agent_gave_up_is_made_anew_while_the_machine_rests() {
+    let world = verifying();
+    world.pool(sole()).await;
+    world.start();
+    let number = rests(&world).await;
+    let begun = machine(&world);
+    let first = begun.ahead.clone().unwrap();
+    // GitHub refused its version, or deleted it: its agent has it no more, and says nothing else.
+    says(&world, None).await;
+    let lost = Instant::now();
+    let another = || machine(&world).ahead.is_some_and(|ahead| ahead.id != first.id);
+    world.until("another is asked for", Duration::from_secs(90), async || another()).await;
+    assert!(lost.elapsed() >= Duration::from_secs(30), "not at once: its agent may only be slow to say so");
+    assert_eq!(runner(&world, number), None, "the former one goes with it");
+    let next = rests(&world).await;
+    let held = machine(&world);
+    assert_eq!(held.pooled_at(), begun.pooled_at(), "it stays in the pool meanwhile");
+    assert_eq!(held.facts.instance_id, begun.facts.instance_id);
+    let key = ask(&world, 2).await;
+    world.until_phase(&key, "Ready", 10).await;
+    assert_eq!(runner(&world, next).unwrap().labels, ["2"]);
+    is_quiet(&world);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_version_that_github_refuses_each_time_costs_next_to_nothing() {
+    let world = verifying();
+    world.pool(sole()).await;
+    world.start();
+    world.until("one is warm", Duration::from_secs(60), async || world.pooled().len() == 1).await;
+    let mut ids = std::collections::BTreeSet::new();
+    for _ in 0..240 {
+        ids.extend(machine(&world).ahead.map(|ahead| ahead.id));
+        world.sleep(15).await;
+    }
+    assert!((4..=7).contains(&ids.len()), "an hour of a runner that never comes: {ids:?}");
+    assert_eq!(machine(&world).state(), State::Idle);
+    is_quiet(&world);
+    let key = ask(&world, 1).await;
+    world.until_phase(&key, "Ready", 60).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_runner_that_github_forgot_before_it_was_confirmed_is_made_anew() {
+    let world = verifying();
+    world.pool(sole()).await;
+    world.start();
+    let (first, number) = registers(&world).await;
+    world.github.deregister(&web(), &Ahead::name_of(&first.id));
+    says(&world, Some((&first, number))).await;
+    let another = || machine(&world).ahead.is_some_and(|ahead| ahead.id != first.id);
+    world.until("another is asked for", Duration::from_secs(420), async || another()).await;
+    rests(&world).await;
+    is_quiet(&world);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_registration_ahead_that_github_refuses_is_no_error_and_no_loop() {
+    let world = verifying();
+    let denied = GitHubError::Denied("Resource not accessible by integration".into());
+    world.github.outage_of("registration", Some(denied));
+    world.pool(sole()).await;
+    world.start();
+    world.until("one is warm", Duration::from_secs(60), async || world.pooled().len() == 1).await;
+    world.sleep(3600).await;
+    let asked = calls(&world, "registration");
+    assert!((2..=8).contains(&asked), "{asked} calls in an hour");
+    is_quiet(&world);
+    world.github.outage_of("registration", None);
+    world.until("it is asked for", Duration::from_secs(3700), async || machine(&world).ahead.is_some()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn labels_that_github_refuses_turn_it_off_for_an_hour_and_the_pool_says_why() {
+    let world = verifying();
+    world.pool(sole()).await;
+    world.start();
+    let refused = GitHubError::Denied("Resource not accessible by integration".into());
+    world.github.outage_of("set_labels", Some(refused));
+    for run in 1..=3 {
+        rests(&world).await;
+        assert!(told(&world).await.on);
+        let key = ask(&world, run).await;
+        world.until_phase(&key, "Ready", 60).await;
+        world.release(&key).await;
+        world.until("it is pooled", Duration::from_secs(60), async || world.pooled().len() == 1).await;
+    }
+    world.sleep(15).await;
+    let off = told(&world).await;
+    assert_eq!((off.on, &off.reasons[..]), (false, &["GitHubRefuses".to_owned()][..]));
+    assert!(off.message.contains("not accessible by integration"), "{}", off.message);
+    assert_eq!(machine(&world).ahead, None);
+    let key = ask(&world, 4).await;
+    world.until_phase(&key, "Ready", 60).await;
+    assert_eq!(calls(&world, "set_labels"), 3, "nobody asks for what is refused");
+    world.release(&key).await;
+    world.github.outage_of("set_labels", None);
+    world.sleep(3600).await;
+    rests(&world).await;
+    let key = ask(&world, 5).await;
+    world.until_phase(&key, "Ready", 10).await;
+    world.sleep(15).await;
+    assert!(told(&world).await.on);
+    assert_eq!(calls(&world, "set_labels"), 4);
 }
 
 /// With AWS's latencies as `an_intent_rings` has them, a doorbell, and 250 ms for each answer of GitHub's.

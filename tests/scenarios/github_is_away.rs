@@ -1,9 +1,9 @@
 use std::time::Duration;
 
-use runyard::explain::{evidence, probable, related};
+use runyard::explain::{evidence, picture, probable, related};
 use runyard::model::{Condition, ConditionType, Event, Pool, Reading, RecordId, State, read, runner_name};
 use runyard::ports::github::Scope;
-use runyard::ports::{GitHubError, MachineState};
+use runyard::ports::{Clock, GitHubError, MachineState};
 
 use runyard_tests::agents::Habit;
 use runyard_tests::world::{World, linux};
@@ -180,7 +180,8 @@ async fn a_credential_that_github_refuses_is_told_until_it_is_accepted_again() {
         let happened = events(&world, "GitHubRefuses");
         assert_eq!(happened.len(), 1, "{happened:?}");
         let items = world.store.records();
-        let said = evidence(&items, &related(&items, &key), &happened);
+        let (yard, now, _) = picture(&items, world.clock.now());
+        let said = evidence(&yard, &now, &items, &related(&items, &key), &happened);
         let causes = probable(said.iter().map(|one| one.words.as_str()));
         assert_eq!(causes.first().map(|one| one.cause.name), Some(cause), "{said:?}");
         world.github.outage(None);

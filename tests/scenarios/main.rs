@@ -13,6 +13,7 @@ mod a_machine_never_registers;
 mod a_record_cannot_be_read;
 mod a_request_is_released_and_its_machine_reused;
 mod a_request_waits;
+mod a_runner_ends;
 mod a_runner_is_registered_ahead;
 mod a_runner_version_ends;
 mod a_storm_of_launches;

@@ -1,6 +1,7 @@
 //! Programs of different versions on one table: an older agent, an older operator, an older command line, and newer
 //! ones, each beside the others of this version, through whole claims.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,6 +27,13 @@ fn ahead() -> serde_json::Value {
     spec["reuseWithin"] = "repository".into();
     spec["repositories"] = json!(["acme/web"]);
     spec["registeredAhead"] = true.into();
+    spec
+}
+
+/// The same where nobody says so: wherever it can be.
+fn auto() -> serde_json::Value {
+    let mut spec = ahead();
+    spec.as_object_mut().unwrap().remove("registeredAhead");
     spec
 }
 
@@ -147,6 +155,36 @@ async fn this_agent_and_command_line_get_through_claims_of_an_older_operator() {
             assert!(kind == Kind::Pool || has_none_of(&item, kind), "{key}: {item:?}");
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operator_before_auto_takes_runners_back_and_this_one_makes_them_anew() {
+    let (world, place) = (World::with_github(), tempfile::tempdir().unwrap());
+    let commands = Table::new(&world.store, Version::This);
+    world.pool(auto()).await;
+    of_this_program(&world, &commands, place.path());
+    let mut machines = BTreeSet::new();
+    for (run, version) in
+        [Version::BeforeAuto, Version::This, Version::BeforeAuto, Version::This].iter().enumerate()
+    {
+        world.start_on(&format!("operator-{run}"), Arc::new(Table::new(&world.store, *version)));
+        let on = *version == Version::This;
+        let as_it_should = || {
+            let pooled = world.pooled();
+            let rests = |one: &Instance| one.ahead.as_ref().is_some_and(|ahead| ahead.runner_id.is_some());
+            pooled.len() == 1 && pooled.iter().all(|one| if on { rests(one) } else { one.ahead.is_none() })
+        };
+        world.until("its runner rests, or is gone", Duration::from_secs(180), async || as_it_should()).await;
+        assert_eq!(world.github.all_runners().len(), usize::from(on));
+        provision(&world, &commands, run as u32 + 1).await;
+        let [held] = &world.live()[..] else { panic!("one machine\n{}", world.show()) };
+        machines.insert(held.facts.instance_id.clone());
+        assert_eq!((held.ahead.is_some(), held.uses), (on, run as u32 + 1), "{version:?}");
+        release(&world, &commands, run as u32 + 1).await;
+        pooled(&world).await;
+        world.stop().await;
+    }
+    assert_eq!((machines.len(), world.reasons()), (1, Vec::new()), "always the same machine");
 }
 
 #[tokio::test(start_paused = true)]

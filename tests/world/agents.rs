@@ -54,6 +54,8 @@ struct Inner {
     opened: Mutex<Vec<(String, String)>>,
     /// GitHub's numbers of the runners, where agents tell them.
     numbers: Mutex<BTreeMap<InstanceId, u64>>,
+    /// The private halves of their keys.
+    keys: Mutex<BTreeMap<InstanceId, [u8; 32]>>,
     /// Which claims each machine ran, as its ground truth.
     served: Mutex<BTreeMap<InstanceId, Vec<String>>>,
 }
@@ -71,6 +73,7 @@ impl Agents {
             beats: Mutex::new(Duration::from_secs(10)),
             opened: Mutex::default(),
             numbers: Mutex::default(),
+            keys: Mutex::default(),
             served: Mutex::default(),
         }))
     }
@@ -88,6 +91,13 @@ impl Agents {
     /// Which number one machine's agent tells of its runner from its next write on.
     pub fn tells(&self, id: &InstanceId, runner: u64) {
         self.0.numbers.lock().unwrap().insert(id.clone(), runner);
+    }
+
+    /// The box in a machine's record, opened as its agent would.
+    #[allow(dead_code, reason = "each test crate takes the parts it needs")]
+    pub fn opens(&self, instance: &Instance) -> Option<RegistrationCredential> {
+        let bytes = *self.0.keys.lock().unwrap().get(&instance.facts.instance_id)?;
+        AgentKey::from_bytes(bytes).open(&instance.registration.as_ref()?.sealed).ok()
     }
 
     /// How often agents look at their records from now on.
@@ -141,6 +151,7 @@ impl Agents {
         let mut beat = born;
         let mut random = crypto_box::aead::OsRng;
         let key = AgentKey::generate(&mut random);
+        self.0.keys.lock().unwrap().insert(machine.id.clone(), key.to_bytes());
         let mut said: Option<(Signal, String)> = None;
         tokio::time::sleep(Duration::from_secs(2)).await;
         loop {

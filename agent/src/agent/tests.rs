@@ -115,6 +115,7 @@ fn working(
         timing: Timing {
             heartbeat: HEARTBEAT,
             poll: POLL,
+            reregister: Duration::from_secs(2),
             guard: Lengths { created: Duration::from_secs(900), grace: Duration::from_secs(300) },
         },
         state_dir: state.to_owned(),

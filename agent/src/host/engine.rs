@@ -10,7 +10,6 @@ use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, chown, symlink};
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
@@ -28,6 +27,11 @@ use super::keys::own_session;
 use super::open::answers;
 use super::shell::PATH;
 
+mod docker;
+mod front;
+mod health;
+mod message;
+
 /// The users of containers beside root, as the machine numbers them: beyond those of accounts (`useradd`), of systemd's
 /// own containers and of its dynamic users.
 pub(super) const SUBORDINATE: Range<u32> = 0x7000_0000..0x7001_0000;
@@ -41,6 +45,8 @@ const LOOKS: u32 = 1500;
 /// What only the engine and the job's user enter, in the jail's own `/run`.
 const RUNTIME: &str = "/run/podman";
 const SOCKET: &str = "/run/podman/podman.sock";
+/// Where podman itself answers, which only what stands before it asks.
+const PODMAN: &str = "/run/podman/engine.sock";
 /// Where actions and Docker's own command expect it.
 const DOCKER: &str = "/run/docker.sock";
 /// What is root's there, and everybody reads.
@@ -63,14 +69,39 @@ case "$1" in
     export DOCKER_CONFIG="$2" REGISTRY_AUTH_FILE="$2/config.json"
     shift 2
     ;;
+run | create | container)
+    # What is missing and named from here, podman's command refuses by itself.
+    before=
+    for word; do
+        case "$before $word" in
+        "-v ."*:* | "--volume ."*:*) mkdir -p "${word%%:*}" ;;
+        *" --volume=."*:*) word="${word#--volume=}" && mkdir -p "${word%%:*}" ;;
+        esac
+        before="$word"
+    done
+    ;;
+stop | restart)
+    # As Docker calls `--time` by now.
+    for word; do
+        shift
+        case "$word" in --timeout | --timeout=*) word="--time${word#--timeout}" ;; esac
+        set -- "$@" "$word"
+    done
+    ;;
 --version | buildx | compose | context)
     IFS=:
     for dir in $PATH; do
-        [ "$dir" != "$here" ] && [ -x "$dir/docker" ] && exec "$dir/docker" "$@"
+        [ "$dir" != "$here" ] && [ -x "$dir/docker" ] || continue
+        # These two are programs of their own, which an image may have or not.
+        case "$1" in buildx | compose) "$dir/docker" "$1" version >/dev/null 2>&1 || continue ;; esac
+        exec "$dir/docker" "$@"
     done
     unset IFS
+    [ "$1" = compose ] && command -v podman-compose >/dev/null && shift && exec podman-compose "$@"
     ;;
 esac
+# Another has no place for the health check of an image.
+export BUILDAH_FORMAT="${BUILDAH_FORMAT:-docker}"
 exec podman --remote --url unix:///run/podman/podman.sock "$@"
 "#;
 /// The control groups are the machine's, which give the claim one for all that is its.
@@ -83,7 +114,8 @@ events_logger = "file"
 [network]
 network_backend = "netavark"
 "#;
-/// Names without a registry are Docker's, as everywhere, where the image does not say otherwise.
+/// Names without a registry are Docker's, as everywhere, where the image does not say otherwise. It comes before what the
+/// image does say.
 const REGISTRIES: &str = "unqualified-search-registries = [\"docker.io\"]\n";
 const MACHINES: &str = "/etc/containers/registries.conf";
 
@@ -139,7 +171,7 @@ pub(super) fn begin(jail: &Jail, spec: &str, environment: &BTreeMap<String, Stri
     let pid = nix::unistd::Pid::from_raw(i32::try_from(child.id())?);
     map_users(&mut here, pid, [&users(jail.uid), &users(jail.gid)]).context("a user namespace")?;
     drop(here);
-    if begun(&mut child)? {
+    if begun(&mut child, SOCKET)? {
         return Ok(());
     }
     let mut said = String::new();
@@ -147,9 +179,9 @@ pub(super) fn begin(jail: &Jail, spec: &str, environment: &BTreeMap<String, Stri
     bail!("the container engine does not answer: {}", said.trim())
 }
 
-fn begun(child: &mut Child) -> io::Result<bool> {
+fn begun(child: &mut Child, socket: &str) -> io::Result<bool> {
     for _ in 0..LOOKS {
-        if answers(Path::new(SOCKET)) {
+        if answers(Path::new(socket)) {
             return Ok(true);
         }
         if child.try_wait()?.is_some() {
@@ -192,17 +224,24 @@ fn furnish(jail: &Jail) -> anyhow::Result<()> {
         home(jail).display(),
         home(jail).display()
     );
+    let machines = fs::read_to_string(MACHINES).unwrap_or_default();
+    let registries = format!("{}{machines}", if says_where(&machines) { "" } else { REGISTRIES });
     for (name, text, mode) in [
         ("bin/docker", COMMAND, 0o755),
         ("engine/containers.conf", ENGINE, 0o644),
         ("engine/storage.conf", storage.as_str(), 0o644),
-        ("engine/registries.conf", REGISTRIES, 0o644),
+        ("engine/registries.conf", registries.as_str(), 0o644),
     ] {
         let place = Path::new(OWN).join(name);
         write_new(&place)?.write_all(text.as_bytes())?;
         fs::set_permissions(&place, Permissions::from_mode(mode))?;
     }
     Ok(())
+}
+
+/// Whether a machine's settings say where images without the name of a registry are.
+fn says_where(settings: &str) -> bool {
+    settings.lines().any(|line| line.trim_start().starts_with("unqualified-search-registries"))
 }
 
 /// Layers are shared where the file system can be a layer of others, and copied where it cannot.
@@ -221,7 +260,8 @@ fn write_new(place: &Path) -> anyhow::Result<File> {
     file.with_context(|| place.display().to_string())
 }
 
-/// Gives away everything that is root's on the machine and becomes the engine.
+/// Gives away everything that is root's on the machine and becomes the engine: podman, and what stands before it and has
+/// it do as Docker does.
 pub(super) fn become_the_engine(jail: &Jail) -> anyhow::Result<u8> {
     let mut init = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     setsid()?;
@@ -241,18 +281,22 @@ pub(super) fn become_the_engine(jail: &Jail) -> anyhow::Result<u8> {
     unshare(CloneFlags::CLONE_NEWNS).context("a mount namespace")?;
     SigSet::empty().thread_set_mask()?;
     let mut command = Command::new("podman");
-    command.args(["--log-level", "error", "system", "service", "--time", "0", &format!("unix://{SOCKET}")]);
+    command.args(["--log-level", "error", "system", "service", "--time", "0", &format!("unix://{PODMAN}")]);
     command.env("PATH", PATH).env("LANG", "C.UTF-8").env("HOME", home(jail)).env("TMPDIR", "/var/tmp");
     command.env("XDG_RUNTIME_DIR", RUNTIME).env("CONTAINERS_CONF", format!("{OWN}/engine/containers.conf"));
     command.env("CONTAINERS_STORAGE_CONF", format!("{OWN}/engine/storage.conf"));
-    let text = fs::read_to_string(MACHINES).unwrap_or_default();
-    if !text.lines().any(|line| line.trim_start().starts_with("unqualified-search-registries")) {
-        command.env("CONTAINERS_REGISTRIES_CONF", format!("{OWN}/engine/registries.conf"));
-    }
+    command.env("CONTAINERS_REGISTRIES_CONF", format!("{OWN}/engine/registries.conf"));
     // By which podman knows that it is in a user namespace that somebody else made, and for whom.
     command.env("_CONTAINERS_USERNS_CONFIGURED", "done");
     command.env("_CONTAINERS_ROOTLESS_UID", jail.uid.to_string());
     command.env("_CONTAINERS_ROOTLESS_GID", jail.gid.to_string());
-    command.current_dir("/").stdin(Stdio::null());
-    Err(command.exec()).context("podman")
+    // There is no systemd; `health` does what its timers would.
+    command.env("DISABLE_HC_SYSTEMD", "true");
+    let mut podman = command.current_dir("/").stdin(Stdio::null()).spawn().context("podman")?;
+    if begun(&mut podman, PODMAN)? {
+        health::begin(Path::new(PODMAN)).context("podman's events")?;
+        front::begin(Path::new(SOCKET), Path::new(PODMAN)).context(SOCKET)?;
+    }
+    let ended = podman.wait()?;
+    Ok(ended.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(NO_JAIL))
 }

@@ -14,47 +14,10 @@ pub(super) const DETAIL: usize = 500;
 /// No sentence has a longer word, in bytes; credentials that a script might repeat are longer.
 const LONGEST_WORD: usize = 160;
 /// How much of a log is looked at, in bytes.
-const LOOKED_AT: u64 = 64 * 1024;
+pub(super) const LOOKED_AT: u64 = 64 * 1024;
 
 /// What the listener says once jobs can reach it.
 pub(super) const LISTENING: &str = "Listening for Jobs";
-
-/// How a listener ended. `run.sh` itself ends with 0 whatever happened; what it writes about the listener's exit code
-/// tells.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ListenerEnd {
-    /// 0: it was asked to, or its one job is done.
-    Done,
-    /// 1: no use trying again with this registration.
-    Terminated,
-    /// 2, 3, 4: an error that may pass, or an update; `run.sh` starts it again by itself.
-    Again,
-    /// 5: GitHub has a session of this runner already.
-    Conflict,
-    /// 7: GitHub takes no runner as old as this one.
-    Deprecated,
-    /// Another number.
-    Other,
-}
-
-impl ListenerEnd {
-    /// The last end a log speaks of.
-    pub(super) fn of(said: &str) -> Option<Self> {
-        said.lines().rev().find_map(|line| {
-            let ends = [
-                ("exit with 0 return code", Self::Done),
-                ("exit with terminated error", Self::Terminated),
-                ("exit with retryable error", Self::Again),
-                ("exit because of updating", Self::Again),
-                ("exit with session conflict error", Self::Conflict),
-                ("exit with deprecated version exit code", Self::Deprecated),
-                ("exiting with unknown error code", Self::Other),
-            ];
-            let line = line.to_lowercase();
-            ends.into_iter().find(|(words, _)| line.contains(words)).map(|(_, end)| end)
-        })
-    }
-}
 
 /// What .NET and GitHub's runner write when the other side is away or unwell; never when it refuses.
 const UNREACHABLE: [&str; 21] = [
@@ -127,16 +90,19 @@ pub(super) fn is_gone(said: &str) -> bool {
 
 /// What a script's failure means.
 pub(super) fn judge(said: &str, detail: String) -> GithubFailure {
-    let said = said.to_lowercase();
-    let unwell = |line: &str| {
-        (line.contains("status code") || line.contains("response code"))
-            && line.split(|c: char| !c.is_ascii_digit()).any(|word| UNWELL.contains(&word))
-    };
-    if UNREACHABLE.iter().any(|words| said.contains(words)) || said.lines().any(unwell) {
+    if said.to_lowercase().lines().any(is_away) {
         GithubFailure::Unreachable(detail)
     } else {
         GithubFailure::Refused(detail)
     }
+}
+
+/// Whether a line, in small letters, says that the other side is away or unwell.
+pub(super) fn is_away(line: &str) -> bool {
+    let status = line.contains("status code") || line.contains("response code");
+    let mut numbers = line.split(|c: char| !c.is_ascii_digit());
+    UNREACHABLE.iter().any(|words| line.contains(words))
+        || (status && numbers.any(|word| UNWELL.contains(&word)))
 }
 
 #[cfg(test)]
@@ -192,33 +158,6 @@ mod tests {
         let refused =
             "Http response code: NotFound from 'POST https://api.github.com/actions/runner-registration'";
         assert!(!is_gone(refused) && !is_gone(""));
-    }
-
-    #[test]
-    fn the_last_end_of_a_listener_is_read_from_the_words_of_its_script() {
-        let cases = [
-            (
-                "Runner listener exit with 0 return code, stop the service, no retry needed.",
-                ListenerEnd::Done,
-            ),
-            (
-                "Runner listener exit with terminated error, stop the service, no retry needed.",
-                ListenerEnd::Terminated,
-            ),
-            ("Runner listener exit with retryable error, re-launch runner in 5 seconds.", ListenerEnd::Again),
-            (
-                "Runner listener exit because of updating, re-launch runner after successful update",
-                ListenerEnd::Again,
-            ),
-            ("Runner listener exit with Session Conflict error, stop the service.", ListenerEnd::Conflict),
-            ("Runner listener exit with deprecated version exit code: 7.", ListenerEnd::Deprecated),
-            ("Exiting with unknown error code: 134", ListenerEnd::Other),
-        ];
-        for (line, wanted) in cases {
-            let said = format!("Runner listener exit because of updating\n{line}\nExiting runner...\n");
-            assert_eq!(ListenerEnd::of(&said), Some(wanted), "{line}");
-        }
-        assert_eq!(ListenerEnd::of("Listening for Jobs"), None);
     }
 
     #[test]

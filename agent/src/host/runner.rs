@@ -6,7 +6,9 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use runyard_core::model::{ClaimId, Containers, RegistrationCredential, RemovalCredential, variable_refusal};
+use runyard_core::model::{
+    ClaimId, Containers, RegistrationCredential, RemovalCredential, TroubleKind, variable_refusal,
+};
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{sleep, timeout};
@@ -14,16 +16,16 @@ use tokio::time::{sleep, timeout};
 use super::ahead::ScriptJails;
 use super::jail::StandingJail;
 use super::layout::ClaimDirs;
-use super::output::{self, LISTENING, ListenerEnd, detail, judge};
+use super::output::{self, LISTENING, detail, judge};
 use super::processes::{self, Process};
 use super::refusal::HOOK;
 use super::shell::{ScriptEnd, finished, spawn};
 use super::version::too_old;
-use super::{Host, disk, engine, kept, network};
+use super::{Host, disk, ending, engine, kept, network};
 use crate::task::{GithubFailure, Holder, RunnerProcess, TaskOutcome};
 
-/// How the listener takes an option from its environment; it removes the variable before it starts anything
-/// (actions/runner, `CommandSettings.cs`).
+/// How the listener takes an option from its environment (actions/runner, `CommandSettings.cs`). It removes the variable
+/// from the block that its workers get; in `/proc` it stays with `config.sh`, `run.sh` and the listener itself.
 const TOKEN: &str = "ACTIONS_RUNNER_INPUT_TOKEN";
 /// The same for the configuration of one job.
 const SINGLE_USE: &str = "ACTIONS_RUNNER_INPUT_JITCONFIG";
@@ -206,8 +208,19 @@ impl Host {
         }
     }
 
-    /// Waits until it says that it listens. One that has ended may have listened before.
-    pub(super) async fn listen(&self, claim: &ClaimId, runner: RunnerProcess) -> TaskOutcome {
+    /// What the end of the runner means, by its log.
+    pub(super) fn how_it_ended(&self) -> TaskOutcome {
+        let said = output::end_of(&self.layout.run_log());
+        TaskOutcome::Ended { worked: ending::worked(&said), end: ending::end_of_listener(&said) }
+    }
+
+    /// Waits until it says that it listens, or what keeps it from that, other than what is `known`.
+    pub(super) async fn listen(
+        &self,
+        claim: &ClaimId,
+        runner: RunnerProcess,
+        known: Option<TroubleKind>,
+    ) -> TaskOutcome {
         let dirs = self.layout.claim(claim);
         loop {
             let alive = self.still_runs(runner);
@@ -222,11 +235,11 @@ impl Host {
                     }
                     return TaskOutcome::Listening;
                 }
-                (true, false) => return TaskOutcome::Ended,
-                (false, false) => {
-                    return TaskOutcome::Failed(unheard(&said));
-                }
-                (false, true) => sleep(LOOK).await,
+                (true | false, false) => return self.how_it_ended(),
+                (false, true) => match ending::trouble(&said) {
+                    Some(trouble) if known != Some(trouble.kind) => return TaskOutcome::Troubled(trouble),
+                    Some(_) | None => sleep(LOOK).await,
+                },
             }
         }
     }
@@ -323,24 +336,6 @@ impl Host {
     /// Whether a runner's directory says that it is registered.
     pub(super) fn looks_registered(&self, claim: &ClaimId) -> bool {
         self.layout.claim(claim).runner().join(kept::REGISTERED).symlink_metadata().is_ok()
-    }
-}
-
-/// What the end of a listener means that never listened.
-fn unheard(said: &str) -> GithubFailure {
-    let reason = |why: &str| detail(&format!("run.sh ended before it listened{why}"), said, &[]);
-    match ListenerEnd::of(said) {
-        // GitHub lets go of a dead session by itself after a while.
-        Some(ListenerEnd::Conflict) => {
-            GithubFailure::Unreachable(reason(", its name is connected from elsewhere"))
-        }
-        Some(ListenerEnd::Deprecated) => GithubFailure::Refused(reason(
-            ", GitHub takes no runner of this version any more: pin a newer package",
-        )),
-        Some(ListenerEnd::Again) => GithubFailure::Unreachable(reason("")),
-        Some(ListenerEnd::Done | ListenerEnd::Terminated | ListenerEnd::Other) | None => {
-            judge(said, reason(""))
-        }
     }
 }
 

@@ -15,7 +15,7 @@ use crate::clock::{SystemClock, SystemEntropy, boot_id};
 use crate::guard::Lengths;
 use crate::logs::Ring;
 use crate::power::Exit;
-use crate::task::{GithubFailure, Holder, Wipe};
+use crate::task::{GithubFailure, Holder, RunnerEnd, Wipe};
 use crate::testing::{
     FakeRecords, config_script, instance, job_credential, key, package, removal_credential, run_credential,
     run_script, sealed, with,
@@ -107,6 +107,7 @@ impl TestHost {
             timing: Timing {
                 heartbeat: Duration::from_millis(200),
                 poll: Duration::from_millis(50),
+                reregister: Duration::from_secs(2),
                 guard: Lengths { created: Duration::from_secs(900), grace: Duration::from_secs(300) },
             },
             state_dir: self.settings.state_dir.clone(),
@@ -280,7 +281,7 @@ async fn single_use_runners_follow_each_other_in_fresh_directories() {
     let listens_once = |calls: &Path| {
         format!(
             "#!/bin/sh\necho \"run $*with $ACTIONS_RUNNER_INPUT_JITCONFIG $(ls -A _work 2>/dev/null)\" >> {}\nmkdir _work && echo x > _work/left\n\
-             setsid sleep 600 &\necho 'Listening for Jobs'\nsleep 0.3\n",
+             setsid sleep 600 &\necho 'Listening for Jobs'\nsleep 0.3\necho 'Running job: build'\n",
             calls.display()
         )
     };
@@ -357,8 +358,11 @@ async fn a_github_out_of_reach_is_told_apart() {
     else {
         panic!("run.sh was not started")
     };
-    let listened = host.execute(Task::Listen { claim, runner }).await;
-    assert!(matches!(listened, TaskOutcome::Failed(GithubFailure::Unreachable(_))), "{listened:?}");
+    let ended = host.execute(Task::Listen { claim, runner, known: None }).await;
+    let TaskOutcome::Ended { worked: false, end: RunnerEnd::Failed(why) } = ended else {
+        panic!("{ended:?}")
+    };
+    assert!(matches!(why, GithubFailure::Unreachable(_)), "{why:?}");
 }
 
 #[tokio::test]

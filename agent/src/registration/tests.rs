@@ -46,6 +46,7 @@ impl TestAgent {
             timing: Timing {
                 heartbeat: Duration::from_secs(10),
                 poll: POLL,
+                reregister: Duration::from_secs(2),
                 guard: Lengths { created: Duration::from_secs(900), grace: Duration::from_secs(300) },
             },
             state_dir: self.dir.path().to_owned(),

@@ -148,6 +148,7 @@ pub(super) fn report(local: &Local) -> Option<AheadReport> {
     let lent = local.claim.as_ref().filter(|served| served.place.is_some());
     let served = local.ahead.as_ref().or(lent)?;
     let listening = matches!(served.stage, ClaimStage::Listening(_));
-    let here = pursued(&served.stage) && !is_refused(served);
+    // A runner that ended is nobody's any more, and its number another's soon.
+    let here = pursued(&served.stage) && !is_refused(served) && !served.asks_anew();
     here.then(|| AheadReport { id: served.place().to_string(), runner_id: served.runner_id, listening })
 }

@@ -5,7 +5,7 @@ use runyard_core::model::{Agent, AttributeValue, RegistrationCredential, Signal}
 use crate::local::{Boot, Local};
 use crate::orders::Sight;
 use crate::step::{Effects, Stored, View, step};
-use crate::task::{GithubFailure, RunnerProcess, Task, TaskOutcome};
+use crate::task::{GithubFailure, RunnerEnd, RunnerProcess, Task, TaskOutcome};
 use crate::testing::{arn, instance, key, run_credential, sealed, with};
 
 const NOW: Duration = Duration::from_secs(100);
@@ -40,7 +40,8 @@ fn at_rest() -> Sight {
 
 fn judged(sight: &Sight, local: &Local) -> Effects {
     let stored = Stored::Known(Box::new(Agent::born(&arn(), jiff::Timestamp::UNIX_EPOCH)));
-    step(&View { sight, stored: &stored, local, key: &key(), now: NOW })
+    let reregister = Duration::from_secs(2);
+    step(&View { sight, stored: &stored, local, key: &key(), now: NOW, reregister })
 }
 
 /// Goes on as the loop does: judges, and takes in how the task ended.
@@ -173,8 +174,34 @@ fn an_agent_that_starts_again_goes_on_with_its_runner_at_rest() {
     let kept: Local = serde_json::from_str(&serde_json::to_string(&resting()).unwrap()).unwrap();
     assert_eq!(task(&at_rest(), &kept), format!("rest {ID}"));
     assert_eq!(task(&Sight::Unseen, &kept), format!("rest {ID}"), "no record is no command");
-    let ended = ends(&at_rest(), &kept, TaskOutcome::Ended);
-    let mut again = ended;
+    let away = RunnerEnd::Failed(GithubFailure::Unreachable("away".into()));
+    let away = TaskOutcome::Ended { worked: false, end: away };
+    let again = ends(&at_rest(), &ends(&at_rest(), &kept, away), TaskOutcome::Renewed);
+    let mut again = again;
     again.ahead.as_mut().unwrap().retry_at = None;
     assert_eq!(task(&at_rest(), &again), format!("start {ID}"));
+}
+
+#[test]
+fn a_runner_at_rest_that_github_refuses_or_forgot_is_given_up_and_told_no_more() {
+    for end in [
+        RunnerEnd::Failed(GithubFailure::Deprecated("its version".into())),
+        RunnerEnd::Forgotten("deleted".into()),
+        RunnerEnd::Lost("its listener died".into()),
+    ] {
+        let ended = ends(&at_rest(), &resting(), TaskOutcome::Ended { worked: false, end });
+        let effects = judged(&at_rest(), &ended);
+        assert_eq!((effects.task.label(), &effects.status.ahead), ("stop", &None));
+        assert_eq!(
+            (effects.status.say.map(|say| say.signal), effects.status.trouble),
+            (Some(Signal::Ok), None)
+        );
+        let stopped = ends(&at_rest(), &ended, TaskOutcome::Stopped { registered: true });
+        let mut wiped = stopped;
+        while wiped.ahead.is_some() && judged(&at_rest(), &wiped).task.label() == "wipe" {
+            wiped = ends(&at_rest(), &wiped, TaskOutcome::Wiped);
+        }
+        assert_eq!(task(&at_rest(), &wiped), "idle", "its box is not used again");
+        assert!(judged(&at_rest(), &wiped).local.is_clean(), "its machine waits for a claim all the same");
+    }
 }

@@ -1,11 +1,12 @@
 use runyard_core::model::{Agent, AttributeValue, ClaimId, Signal};
 
 use super::*;
-use crate::task::{GithubFailure, RunnerProcess, TaskOutcome};
+use crate::task::{GithubFailure, RunnerEnd, RunnerProcess, TaskOutcome};
 use crate::testing::{arn, instance, job_credential, key, removal_credential, run_credential, sealed, with};
 
 const NOW: Duration = Duration::from_secs(100);
 const RUNNER: RunnerProcess = RunnerProcess { pid: 7, started: 70 };
+const REREGISTER: Duration = Duration::from_secs(2);
 
 fn claim(id: &str) -> ClaimId {
     ClaimId::parse(id).unwrap()
@@ -55,10 +56,17 @@ fn shows(signal: Option<Signal>, id: &str) -> Stored {
 }
 
 fn judged(sight: &Sight, stored: &Stored, local: &Local) -> Effects {
-    let effects = step(&View { sight, stored, local, key: &key(), now: NOW });
-    let again = step(&View { sight, stored, local: &effects.local, key: &key(), now: NOW });
+    let key = &key();
+    let view = |local| View { sight, stored, local, key, now: NOW, reregister: REREGISTER };
+    let effects = step(&view(local));
+    let again = step(&view(&effects.local));
     assert_eq!(format!("{effects:?}"), format!("{again:?}"), "asking again gives the same answer");
     effects
+}
+
+/// A runner that did a job ended.
+fn worked() -> TaskOutcome {
+    TaskOutcome::Ended { worked: true, end: RunnerEnd::Lost("its job is done".into()) }
 }
 
 /// What is in progress and what is said, in one line.
@@ -352,7 +360,7 @@ fn a_single_use_box_is_used_once_and_the_run_keeps_its_runner_between_jobs() {
         "what an earlier claim used up says nothing of this one"
     );
     let started = effects.local.after(TaskOutcome::Started(RUNNER), NOW, 0.0);
-    let ended = started.after(TaskOutcome::Ended, NOW, 0.0);
+    let ended = started.after(worked(), NOW, 0.0);
     let second = registration("running", "c1", &job_credential("c1", 2));
     assert_eq!(answer(&second, &shows(None, ""), &ended), "renew c1 / UD_REG_OK c1", "nothing passes on");
     let ended = ended.after(TaskOutcome::Renewed, NOW, 0.0);
@@ -465,7 +473,7 @@ fn a_number_is_kept_while_it_is_not_told_anew_and_goes_with_its_runner() {
     let job = edit(local, |served| {
         (served.mode, served.stage) = (Some(Mode::Job), ClaimStage::Listening(RUNNER));
     });
-    let mut ended = job.after(TaskOutcome::Ended, NOW, 0.0);
+    let mut ended = job.after(worked(), NOW, 0.0);
     assert_eq!(
         ended.claim.as_ref().unwrap().runner_id,
         None,
@@ -525,7 +533,7 @@ fn a_machine_whose_job_could_become_root_waits_for_its_end_and_serves_nobody_els
     let Task::Start { holder, .. } = begun.task else { panic!("{:?}", begun.task) };
     assert!(holder.jobs.root);
     let started = begun.local.after(TaskOutcome::Started(RUNNER), NOW, 0.0);
-    let served = started.after(TaskOutcome::Listening, NOW, 0.0).after(TaskOutcome::Ended, NOW, 0.0);
+    let served = started.after(TaskOutcome::Listening, NOW, 0.0).after(worked(), NOW, 0.0);
     let waits = judged(&sight, &shows(Some(Signal::RegOk), "c1"), &served);
     assert!(matches!(waits.task, Task::Idle), "{:?}", waits.task);
     assert_eq!(waits.status.registration_done, Some(1));
@@ -558,21 +566,6 @@ fn a_machine_once_unclean_never_serves_nor_calls_itself_clean_again() {
         local = judged(&released, &shows(None, ""), &local.after(outcome, NOW, 0.0)).local;
     }
     assert_eq!(answer(&released, &shows(None, ""), &local), "idle / UD_REMOVE_REG_FAILED c2");
-}
-
-#[test]
-fn a_runner_that_ends_by_itself_is_started_again_after_a_while() {
-    let sight = record("running", "42", "c1");
-    let local = at("c1", ClaimStage::Listening(RUNNER)).after(TaskOutcome::Ended, NOW, 1.0);
-    assert_eq!(answer(&sight, &shows(Some(Signal::RegOk), "c1"), &local), "idle / -");
-    let local = edit(local, |s| s.retry_at = Some(NOW));
-    assert_eq!(answer(&sight, &shows(Some(Signal::RegOk), "c1"), &local), "start c1 / -");
-    let mut local = local;
-    for _ in 0..3 {
-        local = edit(local, |s| s.stage = ClaimStage::Started(RUNNER));
-        local = local.after(TaskOutcome::Failed(GithubFailure::Refused("deleted".into())), NOW, 0.0);
-    }
-    assert_eq!(answer(&sight, &shows(Some(Signal::RegOk), "c1"), &local), "idle / UD_REG_FAILED c1");
 }
 
 #[test]

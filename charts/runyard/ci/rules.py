@@ -64,8 +64,8 @@ def main() -> int:
         if name not in sections:
             wrong.append(f"docs/runbook.md has no section {name}")
         wrong += [f"{name}: no test that it {does}" for does in ("fires", "does not fire") if f"{name} {does}" not in tests]
-        if rule["labels"].get("severity") not in ("page", "ticket"):
-            wrong.append(f"{name}: severity is neither page nor ticket")
+        if rule["labels"].get("severity") not in ("page", "ticket", "info"):
+            wrong.append(f"{name}: severity is neither page nor ticket nor info")
     for section in re.split(r"^## ", runbook, flags=re.MULTILINE)[1:]:
         name = section.split("\n")[0]
         lacks = [part for part in ("**How bad:**", "**Who:**", "**Time left:**") if part not in " ".join(section.split())]

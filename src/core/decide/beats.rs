@@ -1,4 +1,4 @@
-//! Doubts silence in bulk. When more than three and more than 30 % of a class's agents fall silent at once, the cause
+//! Doubts silence in bulk. When more than three and more than 30 % of a class's agents fall silent with one, the cause
 //! is more likely between them and the table than on each machine. Their end is postponed by one more `timing.stale`,
 //! then the rule applies to each machine by itself (contract, section 2.2).
 
@@ -15,7 +15,8 @@ pub(super) fn look_again(cx: &Context<'_>, class: &Class) -> Option<Duration> {
     if class.beats.doubt(&cx.now, cx.policy.timing.stale).is_some() {
         return Some(cx.now.mono + DOUBT_LOOKS);
     }
-    let left = class.beats.doubtful_at(cx.policy.timing.stale)?.saturating_sub(cx.now.seen);
+    let at = class.beats.doubtful_at(cx.now.seen, cx.policy.timing.stale)?;
+    let left = at.saturating_sub(cx.now.seen);
     Some(cx.now.mono + left + Duration::from_millis(1))
 }
 

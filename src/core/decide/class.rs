@@ -5,8 +5,11 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::model::{ClassName, Condition, ConditionType, HeldBack, Hours, Pool, Record, Slot, State};
+use crate::model::{
+    AheadStatus, ClassName, Condition, ConditionType, HeldBack, Hours, Pool, Record, Slot, State,
+};
 
+use crate::decide::ahead::ahead_lacks;
 use crate::decide::beats;
 use crate::decide::capacity;
 use crate::decide::context::Context;
@@ -72,6 +75,11 @@ pub(super) fn decide(cx: &Context<'_>, name: &ClassName) -> Plan {
     plan
 }
 
+/// How many messages one answer of a queue holds at most.
+const RECEIVED_AT_ONCE: usize = 10;
+/// The pause between two answers of a queue that has more.
+const DRAINS: Duration = Duration::from_secs(1);
+
 /// Drains the class's queue from time to time when no request waits, so that unused announcements do not pile up.
 fn drain_queue(cx: &Context<'_>, name: &ClassName, class: &Class, plan: &mut Plan) {
     if cx.role.lease.is_none() {
@@ -80,7 +88,9 @@ fn drain_queue(cx: &Context<'_>, name: &ClassName, class: &Class, plan: &mut Pla
     if !class.waiting.all().is_empty() || cx.yard.is_busy(Slot::Queue(name.clone())) {
         return;
     }
-    let due = class.received.unwrap_or(Duration::ZERO) + cx.policy.timing.reannounce;
+    // A queue that gave all that one answer can hold has more.
+    let pause = if class.hints.len() >= RECEIVED_AT_ONCE { DRAINS } else { cx.policy.timing.reannounce };
+    let due = class.received.unwrap_or(Duration::ZERO) + pause.min(cx.policy.timing.reannounce);
     if cx.now.mono >= due {
         plan.actions.push(Planned::receive(name.clone()));
     } else {
@@ -100,6 +110,8 @@ struct Report<'a> {
     held_back_runner: Option<&'a HeldBack>,
     /// When GitHub's support ends of what its claims get, if that is soon.
     runner_ends: Option<String>,
+    /// How many of its machines the list of machines lacks, where that is too many to believe it.
+    unbelieved: Option<u32>,
     /// How many actions can never succeed, and the first of them.
     stuck: Option<(usize, &'a str)>,
 }
@@ -118,6 +130,8 @@ impl<'a> Report<'a> {
                 .and(pool.status.runner.held_back.as_ref()),
             runner_ends: packages::ends_soon(cx, pool),
             doubt: class.beats.doubt(&cx.now, cx.policy.timing.stale),
+            unbelieved: class
+                .unbelieved(cx.now.wall.saturating_sub(cx.policy.timing.orphan).unwrap_or(Timestamp::MIN)),
             stuck: cx.yard.stuck_in(&pool.spec.resource_class),
         }
     }
@@ -125,12 +139,8 @@ impl<'a> Report<'a> {
     /// The one sentence that a person should read first.
     fn message(&self, cx: &Context<'_>, class: &Class, pool: &Pool, plan: &mut Plan) -> String {
         let (idle, desired) = (self.idle, self.desired);
-        let before = cx.now.wall.saturating_sub(cx.policy.timing.orphan).unwrap_or(Timestamp::MIN);
-        if let Some(gone) = class.unbelieved(before) {
-            let message = format!(
-                "the list of machines lacks {gone} of {}: too many to believe it, none is ended for that; `runyard doctor` tells more",
-                class.live()
-            );
+        if let Some(gone) = self.unbelieved {
+            let message = disbelieved(gone, class);
             plan.wait(pool.key(), WaitReason::Doubt, message.clone());
             message
         } else if let Some(doubt) = self.doubt {
@@ -173,7 +183,11 @@ impl<'a> Report<'a> {
         [
             Some((ConditionType::Warm, self.idle >= self.desired, "Idle")),
             Some(blocked),
-            self.doubt.map(|_| (ConditionType::Doubtful, true, "Silence")),
+            match (self.unbelieved, self.doubt) {
+                (Some(_), _) => Some((ConditionType::Doubtful, true, "Inventory")),
+                (None, Some(_)) => Some((ConditionType::Doubtful, true, "Silence")),
+                (None, None) => None,
+            },
             self.held_back_runner.map(|_| (ConditionType::RunnerHeldBack, true, "TrialFailed")),
             self.runner_ends.as_ref().map(|_| (ConditionType::RunnerEnds, true, "EndOfLife")),
             self.stuck.map(|_| (ConditionType::Stuck, true, "Repeats")),
@@ -192,7 +206,7 @@ impl<'a> Report<'a> {
         let messages = [
             Some(format!("{} idle of {}", self.idle, self.desired)),
             Some(self.unsupported.clone().unwrap_or_else(failures)),
-            self.doubt.map(beats::told),
+            self.unbelieved.map(|gone| disbelieved(gone, class)).or_else(|| self.doubt.map(beats::told)),
             self.held_back_runner.map(|held| format!("runner {}: {}", held.package.version, held.message)),
             self.runner_ends.clone(),
             self.stuck.map(|(actions, first)| {
@@ -209,6 +223,14 @@ impl<'a> Report<'a> {
     }
 }
 
+/// What a class says whose machines the provider's list lacks.
+fn disbelieved(gone: u32, class: &Class) -> String {
+    let live = class.live();
+    format!(
+        "the list of machines lacks {gone} of {live}: too many to believe it, none is ended for that; `runyard doctor` tells more"
+    )
+}
+
 /// Writes the status of a pool when it changed, at most every [`REPORT_EVERY`].
 fn report(cx: &Context<'_>, class: &Class, pool: &Pool, plan: &mut Plan) {
     let mut counts = crate::model::Counts::new();
@@ -219,11 +241,16 @@ fn report(cx: &Context<'_>, class: &Class, pool: &Pool, plan: &mut Plan) {
     let message = report.message(cx, class, pool, plan);
     let unwritten = class.shares.unwritten();
     let used = unwritten.is_some_and(|since| cx.now.mono >= since + USAGE_EVERY);
+    let refused = cx.yard.refused_labels.get(&pool.spec.resource_class);
+    if let Some((until, _)) = refused.and_then(|refused| refused.now(cx.now.mono)) {
+        plan.wake_at(until);
+    }
     if let Some(since) = unwritten.filter(|_| cx.role.lease.is_some()) {
         plan.wake_at(since + USAGE_EVERY);
     }
-    let same =
-        pool.status.counts == counts && pool.status.message == message && report.is_told(pool) && !used;
+    let ahead = |told: &AheadStatus| told.tells(ahead_lacks(cx, &pool.spec));
+    let told = report.is_told(pool) && pool.status.ahead.as_ref().is_some_and(ahead);
+    let same = pool.status.counts == counts && pool.status.message == message && told && !used;
     // What is pinned is written first.
     let pinning = plan.actions.iter().any(|planned| planned.holds(pool.key()));
     if same || pinning || cx.yard.is_busy(pool.key()) || cx.role.lease.is_none() {
@@ -239,6 +266,7 @@ fn report(cx: &Context<'_>, class: &Class, pool: &Pool, plan: &mut Plan) {
         next.status.counts = counts;
         next.status.message = message;
         next.status.conditions = report.conditions(cx, class, pool);
+        next.status.ahead = Some(AheadStatus::of(ahead_lacks(cx, &pool.spec)));
         if unwritten.is_some() {
             next.status.usage = class.shares.usage(cx.now.wall, cx.now.mono);
         }

@@ -21,6 +21,8 @@ pub struct Policy {
     pub following: Following,
     /// Whether runners are registered at a GitHub.
     pub github: bool,
+    /// Whether they are registered at organisations (`github.scope`), and not at repositories.
+    pub organization: bool,
     /// Whether the compute port knows all machines.
     pub inventory: bool,
 }

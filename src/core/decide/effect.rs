@@ -35,6 +35,8 @@ pub enum Effect {
     Instance(Box<Step<Instance>>, AtGitHub),
     /// Tombstone a machine for silence: its version, and the heartbeat that was judged.
     Silence(Box<Step<Instance>>, u64),
+    /// Write a machine that a request does not know: its version, and the request as it was read.
+    Disown(Box<Step<Instance>>, Box<Request>),
     /// Write a request record. Fenced by its version.
     Request(Box<Step<Request>>),
     /// Write a launch record. Fenced by its version.
@@ -111,7 +113,7 @@ impl Effect {
     /// carried out.
     pub fn changes(&self) -> Vec<Change<'_>> {
         match self {
-            Self::Instance(step, _) | Self::Silence(step, _) | Self::Bury(step) => {
+            Self::Instance(step, _) | Self::Silence(step, _) | Self::Disown(step, _) | Self::Bury(step) => {
                 vec![Change::Instance(step)]
             }
             Self::Request(step) => vec![Change::Request(step)],

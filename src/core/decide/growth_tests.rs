@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use serde_json::json;
 
 use super::{Effect, Planned, WaitReason};
-use crate::model::{Instance, Request};
+use crate::model::{Ahead, AheadReport, Instance, Request};
 use crate::testing::{Scene, arn, at, machine, request};
 use crate::yard::{Observation, visits};
 
@@ -178,6 +178,36 @@ fn ten_thousand_waiting_requests_of_one_class_add_nothing_to_a_change_of_another
         visits()
     };
     assert_eq!(visited(0), visited(10_000));
+}
+
+#[test]
+fn a_claim_visits_as_many_of_ten_thousand_runners_at_rest_as_of_a_hundred() {
+    let visited = |machines: u64| {
+        let mut scene = Scene::with(json!({"max": 100_000, "reuseWithin": "repository"}));
+        scene.policy.github = true;
+        for n in 0..machines {
+            let (name, runner_id) = (format!("i-{n:05}"), Some(n));
+            let id = format!("{name}.4");
+            let built = machine(&name).pooled().agent(|agent| {
+                agent.ahead = Some(AheadReport { id: id.clone(), runner_id, listening: true });
+            });
+            scene.add(built.with(|i| {
+                i.trust_domain = "repository:acme/web".into();
+                i.ahead = Some(Ahead { id: id.parse().unwrap(), runner_id });
+            }));
+        }
+        scene.see(Observation::Hints("linux".parse().unwrap(), Vec::new()));
+        scene.put(&request("1", 1, json!({})));
+        visits();
+        let served = scene.served();
+        let claimed = served.iter().find_map(|action| match &action.effect {
+            Effect::Claim { machines, .. } => machines[0].after.ahead.clone(),
+            _ => None,
+        });
+        assert!(claimed.is_some(), "{served:?}");
+        visits()
+    };
+    assert_eq!(visited(100), visited(10_000));
 }
 
 /// A class that is shared and has no machine, with so many waiting requests of each of so many repositories.

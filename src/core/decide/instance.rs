@@ -88,6 +88,12 @@ pub(super) fn fresh(cx: &Context<'_>, tracked: &Tracked) -> bool {
     tracked.beat.is_some_and(|beat| cx.now.seen.saturating_sub(beat.at) <= cx.policy.timing.stale)
 }
 
+/// Whether it has not spoken for half of the time after which it is not fresh any more.
+pub(super) fn late(cx: &Context<'_>, tracked: &Tracked) -> bool {
+    let half = cx.policy.timing.stale / 2;
+    tracked.beat.is_none_or(|beat| cx.now.seen.saturating_sub(beat.at) > half)
+}
+
 /// One machine with everything that its decision reads.
 struct MachineView<'a> {
     cx: &'a Context<'a>,

@@ -10,7 +10,7 @@ use crate::model::{Instance, InstanceArn, PoolSpec, Record, Request, RequestKey}
 
 use crate::decide::capacity;
 use crate::decide::context::Context;
-use crate::decide::instance::{fresh, lendable, listed_by_former};
+use crate::decide::instance::{fresh, late, lendable, listed_by_former};
 use crate::yard::{Class, Demand, Free, MachineGroup, Refusal, Tracked, agent_is_known, visited};
 
 /// A machine with less than this left of its threshold is not claimed.
@@ -60,8 +60,8 @@ pub(super) struct Matcher<'a> {
     listed: BTreeMap<RequestKey, Vec<(usize, &'a InstanceArn)>>,
     /// Machines that keep something of a repository, by that; none where the class keeps nothing.
     warm: BTreeMap<&'a str, Vec<(usize, &'a InstanceArn)>>,
-    /// Machines whose runner was registered ahead, with their groups.
-    ahead: Vec<(usize, &'a InstanceArn)>,
+    /// Machines whose agents have not spoken for a while, by when they did, with their groups: they are used last.
+    late: BTreeSet<(Duration, usize, &'a InstanceArn)>,
     /// Machines that were given to a request.
     given: BTreeSet<InstanceArn>,
     /// Former requests that [`Matcher::met`] has not returned yet.
@@ -81,8 +81,8 @@ impl<'a> Matcher<'a> {
         let cursors: Vec<Cursor<'_>> = class.free.iter().map(cursor).collect();
         let (fits, listed, warm) = (BTreeMap::new(), BTreeMap::new(), warm(cx, class, spec));
         let (named, passed, given, met) = (Vec::new(), BTreeSet::new(), BTreeSet::new(), Vec::new());
-        let ahead = ahead(cx, class, spec);
-        let mut matcher = Self { cx, spec, cursors, fits, named, passed, listed, warm, ahead, given, met };
+        let late = BTreeSet::new();
+        let mut matcher = Self { cx, spec, cursors, fits, named, passed, listed, warm, late, given, met };
         // Ignore hints for instances that are no longer pooled, or are of another class.
         for tracked in class.hints.iter().filter_map(|id| cx.yard.by_id(id)) {
             let instance = &tracked.instance;
@@ -99,13 +99,17 @@ impl<'a> Matcher<'a> {
         matcher
     }
 
-    /// Whether a machine may be claimed; if not, the reason is noted.
+    /// Whether a machine may be claimed at once; if not, the reason is noted, or that it comes last.
     fn free(&mut self, at: usize, arn: &'a InstanceArn, tracked: &Tracked) -> bool {
         if let Some(refusal) = unfit(self.cx, self.spec, tracked) {
             self.cursors[at].refusals.insert(refusal);
             return false;
         }
-        let Some(former) = former_that_lists(self.cx, &tracked.instance) else { return true };
+        let Some(former) = former_that_lists(self.cx, &tracked.instance) else {
+            let late = tracked.beat.filter(|_| late(self.cx, tracked));
+            self.late.extend(late.map(|beat| (beat.at, at, arn)));
+            return late.is_none();
+        };
         self.met.push(former.clone());
         self.listed.entry(former.clone()).or_default().push((at, arn));
         false
@@ -142,7 +146,7 @@ impl<'a> Matcher<'a> {
     }
 
     /// Picks at most `lack` machines for a request among those nobody was given: first what the queue named, then what
-    /// the request itself still lists, then what expires last.
+    /// the request itself still lists, then what expires last, and at the end what has not spoken for a while.
     pub(super) fn pick(&mut self, key: &RequestKey, demand: &Demand, lack: u32) -> Share {
         let mut share = Share::default();
         let groups = self.fit(demand);
@@ -173,8 +177,16 @@ impl<'a> Matcher<'a> {
             self.met.retain(|former| former != key);
             return Some(listed.remove(at));
         }
-        let last = groups.iter().copied().max_by_key(|at| self.cursors[*at].head)?;
-        self.cursors[last].head.take().map(|(_, arn)| (last, arn))
+        let last = groups.iter().copied().max_by_key(|at| self.cursors[*at].head);
+        let last = last.and_then(|at| self.cursors[at].head.take().map(|(_, arn)| (at, arn)));
+        last.or_else(|| self.next_late(groups))
+    }
+
+    /// Of the machines that have not spoken for a while, the one that spoke last.
+    fn next_late(&mut self, groups: &[usize]) -> Option<(usize, &'a InstanceArn)> {
+        let last = *self.late.iter().rev().find(|(_, at, _)| groups.contains(at))?;
+        self.late.remove(&last);
+        Some((last.1, last.2))
     }
 
     /// A free machine that keeps something of the request's repository.
@@ -185,21 +197,36 @@ impl<'a> Matcher<'a> {
         Some(self.take(first))
     }
 
-    /// A free machine whose runner listens already and can be one of the request's repository.
+    /// A free machine whose runner listens already and can be one of the request's repository. Of each group only the
+    /// next is looked at: one whose agent lost its runner costs those behind it their turn, and nobody a walk.
     fn next_ahead(&mut self, key: &RequestKey, groups: &[usize]) -> Option<(usize, &'a InstanceArn)> {
+        let (cx, spec) = (self.cx, self.spec);
         let ready = |arn: &InstanceArn| {
-            let free = self.is_free(arn);
-            free.is_some_and(|tracked| lendable(tracked, self.spec, &key.repository).is_some())
+            let tracked = cx.yard.instance(arn);
+            tracked.is_some_and(|tracked| lendable(cx, tracked, spec, &key.repository).is_some())
         };
-        let first = self.ahead.iter().position(|(at, arn)| groups.contains(at) && ready(arn))?;
-        let first = self.ahead.swap_remove(first);
-        Some(self.take(first))
+        let rests = |at: &usize| groups.contains(at) && self.cursors[*at].group.rests;
+        if let Some(at) = self.named.iter().position(|(at, arn)| rests(at) && ready(arn)) {
+            return Some(self.named.remove(at));
+        }
+        for at in groups.iter().copied() {
+            if !self.cursors[at].group.rests {
+                continue;
+            }
+            self.advance(at);
+            if let Some((_, arn)) = self.cursors[at].head.filter(|(_, arn)| ready(arn)) {
+                self.cursors[at].head = None;
+                return Some((at, arn));
+            }
+        }
+        None
     }
 
-    /// The machine, if nobody was given it and a request can claim it now.
+    /// The machine, if nobody was given it, a request can claim it now, and it spoke lately.
     fn is_free(&self, arn: &InstanceArn) -> Option<&'a Tracked> {
         let tracked = self.cx.yard.instance(arn).filter(|_| !self.given.contains(arn))?;
         let free = unfit(self.cx, self.spec, tracked).is_none()
+            && !late(self.cx, tracked)
             && former_that_lists(self.cx, &tracked.instance).is_none();
         free.then_some(tracked)
     }
@@ -218,7 +245,8 @@ impl<'a> Matcher<'a> {
         (0..self.cursors.len()).for_each(|at| self.advance(at));
         let heads = (0..self.cursors.len()).filter(|at| self.cursors[*at].head.is_some());
         let named = self.named.iter().chain(self.listed.values().flatten()).map(|(at, _)| *at);
-        heads.chain(named).map(|at| self.cursors[at].group.trust_domain.clone()).collect()
+        let late = self.late.iter().map(|(_, at, _)| *at);
+        heads.chain(named).chain(late).map(|at| self.cursors[at].group.trust_domain.clone()).collect()
     }
 
     /// Notes machines that were given to a request whose record is being written: it may not need them.
@@ -269,21 +297,6 @@ fn warm<'a>(
         }
     }
     warm
-}
-
-/// The free machines of a class whose runner was registered ahead and listens, by their records.
-fn ahead<'a>(cx: &'a Context<'a>, class: &'a Class, spec: &PoolSpec) -> Vec<(usize, &'a InstanceArn)> {
-    if !spec.registered_ahead {
-        return Vec::new();
-    }
-    let places = class.free.values().enumerate();
-    let places = places.flat_map(|(at, free)| free.iter().rev().map(move |(_, arn)| (at, arn)));
-    let known = |arn: &InstanceArn| {
-        visited();
-        let tracked = cx.yard.instance(arn);
-        tracked.is_some_and(|tracked| tracked.instance.ahead.as_ref().is_some_and(|a| a.runner_id.is_some()))
-    };
-    places.filter(|(_, arn)| known(arn)).collect()
 }
 
 /// Why a machine does not fit a request, whatever its state; none when it fits.

@@ -1,6 +1,8 @@
 //! One action of a plan: an effect, and what the operator must know about it without looking into it. Each kind of
 //! effect has its constructor here, which is the one place that says what it holds, who may do it and what people hear
 //! of it.
+//!
+//! Over 400 lines: one constructor for each kind of effect.
 
 use crate::model::{
     Agent, ClassName, EventType, Instance, InstanceArn, Launch, Pool, PoolMessage, Record, RecordId, Request,
@@ -126,6 +128,15 @@ impl Planned {
         let event = PlannedEvent::of_instance(&step, note);
         let key = step.before.key();
         Self::of_record("silence", Effect::Silence(Box::new(step), seq), key).telling([event])
+    }
+
+    /// [`Effect::Disown`], of the write of a machine; other actions stay as they are.
+    pub fn disowned_by(mut self, request: &Request) -> Self {
+        if let Effect::Instance(step, _) = &self.effect {
+            self.slots = [step.before.key(), request.key()].map(Slot::Record).into();
+            self.effect = Effect::Disown(step.clone(), Box::new(request.clone()));
+        }
+        self
     }
 
     /// [`Effect::Request`].
@@ -274,7 +285,7 @@ impl Planned {
     /// [`Effect::Credential`].
     pub fn credential(step: Step<Instance>, credential: Credential) -> Self {
         let key = step.before.key();
-        Self::of_record("credential", Effect::Credential(Box::new(step), Box::new(credential)), key)
+        Self::of_record(credential.kind(), Effect::Credential(Box::new(step), Box::new(credential)), key)
     }
 
     /// [`Effect::Credential`], before any claim.
@@ -338,7 +349,7 @@ impl Planned {
     pub fn describe(&self) -> String {
         let why = self.note().map_or("", |note| note.message.as_str());
         match &self.effect {
-            Effect::Instance(step, _) | Effect::Silence(step, _) => {
+            Effect::Instance(step, _) | Effect::Silence(step, _) | Effect::Disown(step, _) => {
                 let (id, from, to) =
                     (&step.before.facts.instance_id, step.before.state(), step.after.state());
                 format!("instance {id}: {from} -> {to}: {why}")
@@ -376,6 +387,7 @@ impl Planned {
             Effect::Credential(step, credential) => {
                 let what = match **credential {
                     Credential::Registration(_) => "register",
+                    Credential::Anew { .. } => "register anew",
                     Credential::Removal(_) => "deregister",
                     Credential::Ahead { .. } => "register ahead",
                     Credential::Promotion(_) => "keep what its claim wrote",

@@ -5,8 +5,8 @@ use jiff::Timestamp;
 
 use crate::ledger::Money;
 use crate::model::{
-    ClassName, ConditionType, Intent, LONGEST_RUNTIME_MINUTES, LONGEST_TIMEOUT_SECONDS, LabelMode,
-    MOST_MACHINES, Phase, Pool, PoolSpec, Record, ReleasedBy, Request, RequestKey, after,
+    ClassName, ConditionType, InstanceTypes, Intent, LONGEST_RUNTIME_MINUTES, LONGEST_TIMEOUT_SECONDS,
+    LabelMode, MOST_MACHINES, Phase, Pool, PoolSpec, Record, ReleasedBy, Request, RequestKey, after,
 };
 
 use crate::decide::context::Context;
@@ -129,8 +129,11 @@ pub(super) fn leaves_queue(cx: &Context<'_>, request: &Request) -> bool {
     ends || (due && status.phase != Some(Phase::Ready))
 }
 
-/// What is wrong with the numbers of an intent.
+/// What is wrong with an intent, whatever its class.
 fn invalid(intent: &Intent) -> Option<String> {
+    if let Some(why) = intent.allowed_instance_types.as_ref().and_then(InstanceTypes::out_of_bounds) {
+        return Some(format!("allowedInstanceTypes: {why}"));
+    }
     if !(1..=MOST_MACHINES).contains(&intent.count) {
         return Some(format!("count: {} is not within 1 to {MOST_MACHINES}", intent.count));
     }

@@ -43,6 +43,13 @@ impl RunnerConfig {
 pub enum Credential {
     /// To register this runner.
     Registration(RunnerConfig),
+    /// To register a runner anew, under the claim's next name: the last one ended without being asked, or without a job.
+    Anew {
+        /// What it is to be.
+        runner: RunnerConfig,
+        /// The last one, where GitHub may still list it: it is removed once the box is written.
+        dead: Option<StaleRunners>,
+    },
     /// To deregister its runner of this repository.
     Removal(Repository),
     /// To register a runner ahead of a claim, here and in this runner group.
@@ -51,9 +58,22 @@ pub enum Credential {
         place: AheadPlace,
         /// The runner group; empty for the default one.
         group: String,
+        /// GitHub's number of the one that it had before, which is removed.
+        former: Option<u64>,
     },
     /// To keep what its claim wrote: the operator's word on that.
     Promotion(KeepQuestion),
+}
+
+impl Credential {
+    /// The kind of action, by which failures are counted: no claim waits for what becomes of kept directories, nor for
+    /// a pause after that failed.
+    pub(super) const fn kind(&self) -> &'static str {
+        match self {
+            Self::Registration(_) | Self::Anew { .. } | Self::Removal(_) | Self::Ahead { .. } => "credential",
+            Self::Promotion(_) => "promotion",
+        }
+    }
 }
 
 /// Whether what a claim wrote into kept directories may stay there.
@@ -78,7 +98,7 @@ pub struct StaleRunners {
 
 impl StaleRunners {
     /// With tokens a claim has one runner. Of single-use ones GitHub drops what served its job: only the last is left.
-    /// Where nobody knows which kind it was, both are looked for. None without a claim of a request and without a runner
+    /// Where nobody knows which kind it was, or a claim's runner was registered anew, both are looked for. None without a claim of a request and without a runner
     /// that was registered ahead of one.
     pub(super) fn of(instance: &Instance, mode: Option<RegistrationMode>) -> Option<Self> {
         let ahead = instance.ahead.iter().map(|ahead| Ahead::name_of(&ahead.id));

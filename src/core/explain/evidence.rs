@@ -1,10 +1,17 @@
 //! What was said about a record that failed, and about those that belong to it: a request with its machines, launches
 //! and class; a machine with its agent and request; a class with its machines that ended badly.
 
+use jiff::{SignedDuration, Timestamp};
+
+use crate::decide::effective;
 use crate::model::{
-    Agent, Condition, Event, EventType, Instance, Item, Launch, Life, Pool, Reading, Reason, Record,
-    RecordId, Request, State, read,
+    Agent, ClassName, ConditionType, Event, EventType, Instance, Item, Launch, LaunchPhase, Life, Phase,
+    Pool, Reading, Reason, Record, RecordId, Request, Signal, State, read,
 };
+use crate::yard::{Now, Tracked, Yard};
+
+use super::end;
+use super::record::{is_settled, troubled};
 
 /// Most machines of one record that are looked at, the last first.
 const MACHINES: usize = 20;
@@ -16,6 +23,8 @@ pub struct Said {
     pub by: String,
     /// The words.
     pub words: String,
+    /// Whether they explain what is wrong with the record that is asked about.
+    pub sign: bool,
 }
 
 /// The records that belong to a record, itself first, without repetition.
@@ -38,6 +47,10 @@ pub fn related(items: &[Item], key: &RecordId) -> Vec<RecordId> {
         RecordId::Pool(class) => {
             let ours = |one: &Instance| one.facts.resource_class == *class && failed(one).is_some();
             keys.extend(last(items, ours));
+            let short = |one: &Launch| one.resource_class == *class && one.phase == LaunchPhase::Failed;
+            let mut launches: Vec<Launch> = all::<Launch>(items).filter(short).collect();
+            launches.sort_by_key(|one| std::cmp::Reverse(one.created_at));
+            keys.extend(launches.iter().take(MACHINES).map(Record::key));
         }
         RecordId::Launch(_) => {
             let launch = all::<Launch>(items).find(|one| one.key() == *key);
@@ -62,71 +75,294 @@ pub fn related(items: &[Item], key: &RecordId) -> Vec<RecordId> {
     keys
 }
 
-/// What was said about these records: by machines first, then by EC2 and GitHub through events, then by the operator
-/// about requests and classes. Of each source the last words come first.
-pub fn evidence(items: &[Item], keys: &[RecordId], events: &[Event]) -> Vec<Said> {
-    let mut said = Vec::new();
-    let mut add = |by: String, words: &str| {
-        if !words.is_empty() {
-            said.push(Said { by, words: words.to_owned() });
-        }
-    };
-    for arn in keys.iter().filter_map(RecordId::instance) {
-        let id = arn.instance_id();
-        let agent = all::<Agent>(items).find(|one| one.arn.as_ref() == Some(arn));
-        let machine = all::<Instance>(items).find(|one| one.facts.instance_arn == *arn);
-        let detail = agent.as_ref().and_then(|agent| agent.signal_detail.as_deref());
-        add(format!("the agent of {id}"), detail.unwrap_or_default());
-        let Some(machine) = machine else { continue };
-        add(format!("the console of {id}"), machine.console.as_deref().unwrap_or_default());
-        let silent = agent.is_some_and(|agent| agent.heartbeat_seq == 0);
-        if machine.state() == State::Created && silent {
-            add(format!("the record of {id}"), "it is created, and its agent never reported yet");
-        }
-    }
-    let warnings = |event: &&Event| event.event_type == EventType::Warning;
-    for event in events.iter().rev().filter(warnings) {
-        add(format!("an event of {}", event.at), &format!("{}: {}", event.reason, event.message));
+/// What was said about the first of these records and about what belongs to it. Only what explains a trouble that the
+/// first one has now is a sign of its cause ([`Said::sign`]); where nothing is wrong with it, nothing is. A machine is
+/// judged by what it, its agent and its own events say. A request by its own words first, then by its machines. Of each
+/// source the last words come first.
+pub fn evidence(yard: &Yard, now: &Now, items: &[Item], keys: &[RecordId], events: &[Event]) -> Vec<Said> {
+    let Some(key) = keys.first() else { return Vec::new() };
+    let wrong = wrong(yard, now, key);
+    let mut told = Told { said: Vec::new(), wrong };
+    if !is_over(yard, key)
+        && let Some(why) = yard.leaderless(now)
+    {
+        told.sign("the lease".into(), &format!("no operator leads: {why}"));
     }
     for key in keys {
-        let request = all::<Request>(items).find(|one| one.key() == *key);
-        if let Some(request) = request {
-            add(format!("request {}", request.id), &request.status.message);
-            conditions(&request.status.conditions, &request.id.to_string(), &mut add);
-        }
-        let pool = all::<Pool>(items).find(|one| one.key() == *key);
-        if let Some(pool) = pool {
-            let name = pool.spec.resource_class.to_string();
-            add(format!("pool {name}"), &pool.status.message);
-            conditions(&pool.status.conditions, &name, &mut add);
-        }
-        if let Some(launch) = all::<Launch>(items).find(|one| one.key() == *key) {
-            add(format!("launch {}", launch.launch_id), &launch.message);
+        if let Some(problem) = yard.unreadable.get(key) {
+            told.sign(format!("the record {key}"), &format!("it cannot be read: {problem}"));
         }
     }
-    for machine in all::<Instance>(items).filter(|one| keys.contains(&one.key())) {
-        let id = &machine.facts.instance_id;
-        match failed(&machine) {
-            // It never was of use: its agent has shown no key and run nothing.
-            Some(Reason::Threshold | Reason::BootFailed)
-                if machine.uses == 0 && machine.public_key.is_none() =>
-            {
-                add(
-                    format!("the record of {id}"),
-                    "it was ended before it was of use, and its agent never reported",
-                );
-            }
-            Some(reason) => add(format!("the record of {id}"), &format!("reason {reason}")),
-            None => {}
+    match key {
+        RecordId::Request(_) => {
+            keys[..1].iter().for_each(|key| of_request(&mut told, items, key, true));
+            of_machines(&mut told, yard, now, items, keys, events);
+        }
+        RecordId::Pool(class) => {
+            of_pool(&mut told, yard, now, class, true);
+            of_machines(&mut told, yard, now, items, keys, events);
+        }
+        RecordId::Instance(_)
+        | RecordId::Launch(_)
+        | RecordId::Agent(_)
+        | RecordId::Lease(_)
+        | RecordId::Event { .. }
+        | RecordId::Unnamed(..)
+        | RecordId::Foreign(_) => of_machines(&mut told, yard, now, items, keys, events),
+    }
+    of_launches_and_events(&mut told, items, keys, events);
+    for other in &keys[1..] {
+        match other {
+            RecordId::Request(_) => of_request(&mut told, items, other, false),
+            // A machine that still waits does so for what its class says.
+            RecordId::Pool(class) => of_pool(&mut told, yard, now, class, !is_over(yard, key)),
+            RecordId::Instance(_)
+            | RecordId::Agent(_)
+            | RecordId::Launch(_)
+            | RecordId::Lease(_)
+            | RecordId::Event { .. }
+            | RecordId::Unnamed(..)
+            | RecordId::Foreign(_) => {}
         }
     }
-    said
+    told.said
 }
 
-fn conditions(all: &[Condition], of: &str, add: &mut impl FnMut(String, &str)) {
-    for one in all.iter().filter(|one| !one.message.is_empty()) {
-        add(format!("condition {} of {of}", one.condition_type), &format!("{}: {}", one.reason, one.message));
+/// What launches said, and the warnings about the other records. Of a machine's own end they explain nothing.
+fn of_launches_and_events(told: &mut Told, items: &[Item], keys: &[RecordId], events: &[Event]) {
+    let Some(key) = keys.first() else { return };
+    let alone = key.instance().is_some();
+    for launch in keys.iter().filter_map(|key| all::<Launch>(items).find(|one| one.key() == *key)) {
+        let lacks = launch.phase == LaunchPhase::Failed || (launch.instances.len() as u32) < launch.count;
+        told.add(format!("launch {}", launch.launch_id), &launch.message, lacks && !alone);
     }
+    let since = well_since(key, events);
+    let warnings = events.iter().rev().filter(|event| event.event_type == EventType::Warning);
+    for event in warnings.filter(|event| !is_of_machine(keys, event)) {
+        let counts = since.is_none_or(|since| event.at > since) && (!alone || event.subject == key.pk());
+        told.add(
+            format!("an event of {}", event.at),
+            &format!("{}: {}", event.reason, event.message),
+            counts,
+        );
+    }
+}
+
+/// What was gathered, each sentence once.
+struct Told {
+    said: Vec<Said>,
+    wrong: bool,
+}
+
+impl Told {
+    fn add(&mut self, by: String, words: &str, sign: bool) {
+        let sign = sign && self.wrong;
+        match self.said.iter_mut().find(|one| one.words == words) {
+            Some(known) => known.sign |= sign,
+            None if words.is_empty() => {}
+            None => self.said.push(Said { by, words: words.to_owned(), sign }),
+        }
+    }
+
+    fn sign(&mut self, by: String, words: &str) {
+        self.add(by, words, true);
+    }
+}
+
+/// Whether something is wrong with a record now, or was when it ended.
+pub fn wrong(yard: &Yard, now: &Now, key: &RecordId) -> bool {
+    if yard.is_unreadable(key) {
+        return true;
+    }
+    match key {
+        RecordId::Request(id) => yard.request(id).is_none_or(|request| {
+            let held = |kind| request.status.conditions.iter().any(|c| c.condition_type == kind && c.status);
+            match request.phase() {
+                Phase::Pending | Phase::Fulfilling | Phase::Releasing | Phase::Failed => true,
+                Phase::Ready => held(ConditionType::Degraded) || held(ConditionType::IntentIgnored),
+                Phase::Released => held(ConditionType::Unaccounted),
+            }
+        }),
+        RecordId::Instance(arn) => {
+            yard.instance(arn).is_some_and(|tracked| trouble(yard, now, tracked).is_some())
+        }
+        RecordId::Pool(class) => {
+            !is_settled(yard, *now, class) || yard.leaderless(now).is_some() || ends_badly(yard, class)
+        }
+        RecordId::Launch(id) => yard.launch(id).is_some_and(|tracked| {
+            let launch = &tracked.launch;
+            let short = (launch.instances.len() as u32) < launch.count;
+            short && (launch.phase != LaunchPhase::Intent || !launch.message.is_empty())
+        }),
+        RecordId::Agent(_)
+        | RecordId::Lease(_)
+        | RecordId::Event { .. }
+        | RecordId::Unnamed(..)
+        | RecordId::Foreign(_) => false,
+    }
+}
+
+/// Whether the last machine of a class that ended badly did so after any other of it became of use.
+fn ends_badly(yard: &Yard, class: &ClassName) -> bool {
+    let ours = || yard.instances().map(|one| &one.instance).filter(|one| one.facts.resource_class == *class);
+    let bad = ours().filter(|one| failed(one).is_some()).map(|one| one.state_since).max();
+    let good = ours().filter(|one| one.state() == State::Running || one.pooled_at().is_some());
+    bad.is_some_and(|bad| good.map(|one| one.state_since).max().is_none_or(|good| good < bad))
+}
+
+/// Whether nothing more happens to a record.
+fn is_over(yard: &Yard, key: &RecordId) -> bool {
+    match key {
+        RecordId::Request(id) => yard.request(id).is_some_and(|request| request.phase().is_final()),
+        RecordId::Instance(arn) => yard.instance(arn).is_none_or(|one| !one.instance.state().live()),
+        RecordId::Launch(id) => yard.launch(id).is_none_or(|one| one.launch.phase != LaunchPhase::Intent),
+        RecordId::Pool(_) => false,
+        RecordId::Agent(_)
+        | RecordId::Lease(_)
+        | RecordId::Event { .. }
+        | RecordId::Unnamed(..)
+        | RecordId::Foreign(_) => true,
+    }
+}
+
+/// What is wrong with a machine, as its record and its agent say it; none where nothing is.
+fn trouble(yard: &Yard, now: &Now, tracked: &Tracked) -> Option<String> {
+    let instance = &tracked.instance;
+    if let Life::Terminated { reason, .. } = instance.life {
+        // Its agent has shown no key and run nothing.
+        let unused =
+            matches!(reason, Reason::Threshold) && instance.uses == 0 && instance.public_key.is_none();
+        let never =
+            if unused { "it was ended before it was of use, and its agent never reported" } else { "" };
+        let expired = reason == Reason::Expired || end::lost_by(instance).is_some();
+        return match (never, reason.is_failure() || expired) {
+            ("", true) => Some(format!("it ended with reason {reason}: {}", end::ended(instance)?)),
+            ("", false) => None,
+            (never, _) => Some(never.to_owned()),
+        };
+    }
+    let agent = tracked.agent.as_ref();
+    if let Some(notice) = tracked.interruption() {
+        return Some(format!("spot interruption: EC2 takes it back ({})", notice.action));
+    }
+    let signal = agent.and_then(|agent| agent.signal);
+    if let Some(signal) = signal.filter(|signal| is_bad(*signal)) {
+        return Some(format!("its agent says {signal}"));
+    }
+    let threshold = instance.threshold?;
+    let (all, left) = (threshold.at.duration_since(threshold.set_at), threshold.at.duration_since(now.wall));
+    let silent = agent.is_none_or(|agent| agent.heartbeat_seq == 0);
+    let waits = match instance.state() {
+        State::Created => silent && left < all / 2,
+        State::Claimed | State::Running | State::Idle | State::Terminated => false,
+    };
+    if waits {
+        return Some("it is created for long, and its agent never reported yet".into());
+    }
+    if left < SignedDuration::ZERO {
+        return Some(format!("it is past its deadline in {}: no operator ended it", instance.state()));
+    }
+    let claimed = matches!(instance.state(), State::Created | State::Claimed) && instance.run().is_some();
+    let pool = yard.pool(&instance.facts.resource_class).filter(|_| claimed)?;
+    let stuck =
+        pool.status.conditions.iter().find(|c| c.condition_type == ConditionType::Stuck && c.status)?;
+    Some(stuck.message.clone())
+}
+
+/// Whether an agent says by a signal that something failed.
+const fn is_bad(signal: Signal) -> bool {
+    match signal {
+        Signal::Failed | Signal::RegFailed | Signal::RemoveRegFailed => true,
+        Signal::Ok | Signal::RegOk | Signal::RemoveRegOk => false,
+    }
+}
+
+/// What the machines among some records say, each its agent's words first, then what followed from them.
+fn of_machines(told: &mut Told, yard: &Yard, now: &Now, items: &[Item], keys: &[RecordId], events: &[Event]) {
+    for arn in keys.iter().filter_map(RecordId::instance) {
+        let (id, key) = (arn.instance_id(), Instance::key_of(arn));
+        let bad = yard.instance(arn).and_then(|tracked| trouble(yard, now, tracked));
+        let agent = all::<Agent>(items).find(|one| one.arn.as_ref() == Some(arn));
+        let detail = agent.as_ref().and_then(|agent| agent.signal_detail.as_deref());
+        told.add(format!("the agent of {id}"), detail.unwrap_or_default(), bad.is_some());
+        let unheard = agent.as_ref().and_then(|agent| agent.runner_trouble.as_ref());
+        told.add(format!("the runner of {id}"), unheard.map_or("", |one| one.words.as_str()), true);
+        let machine = yard.instance(arn).map(|tracked| &tracked.instance);
+        let console = machine.and_then(|machine| machine.console.as_deref());
+        told.add(format!("the console of {id}"), console.unwrap_or_default(), bad.is_some());
+        let warnings = events.iter().rev().filter(|event| event.event_type == EventType::Warning);
+        for event in warnings.filter(|event| event.subject == key.pk()) {
+            let words = format!("{}: {}", event.reason, event.message);
+            told.add(format!("an event of {}", event.at), &words, bad.is_some());
+        }
+        told.sign(format!("the record of {id}"), &bad.unwrap_or_default());
+    }
+}
+
+/// Whether an event is one of a machine's own, which are told with it.
+fn is_of_machine(keys: &[RecordId], event: &Event) -> bool {
+    keys.iter().any(|key| key.instance().is_some() && event.subject == key.pk())
+}
+
+/// Since when a request was last well: what warned of it before is over.
+fn well_since(key: &RecordId, events: &[Event]) -> Option<Timestamp> {
+    key.request()?;
+    let well = |event: &&Event| {
+        event.subject == key.pk()
+            && event.event_type == EventType::Normal
+            && ["Ready", "Recovered"].contains(&event.reason.as_str())
+    };
+    events.iter().rfind(well).map(|event| event.at)
+}
+
+/// What a request's own record says.
+fn of_request(told: &mut Told, items: &[Item], key: &RecordId, sign: bool) {
+    let Some(request) = all::<Request>(items).find(|one| one.key() == *key) else { return };
+    told.add(format!("request {}", request.id), &request.status.message, sign);
+    for one in request.status.conditions.iter().filter(|one| !one.message.is_empty()) {
+        let counts = match one.condition_type {
+            ConditionType::Ready => !one.status,
+            ConditionType::Degraded | ConditionType::IntentIgnored | ConditionType::Unaccounted => one.status,
+            ConditionType::Accepted
+            | ConditionType::Warm
+            | ConditionType::Blocked
+            | ConditionType::Doubtful
+            | ConditionType::Stuck
+            | ConditionType::RunnerHeldBack
+            | ConditionType::RunnerEnds => false,
+        };
+        let by = format!("condition {} of {}", one.condition_type, request.id);
+        told.add(by, &format!("{}: {}", one.reason, one.message), sign && counts);
+    }
+}
+
+/// What a class says, and what of it is so.
+fn of_pool(told: &mut Told, yard: &Yard, now: &Now, name: &ClassName, sign: bool) {
+    let Some((class, pool)) = yard.class(name).and_then(|class| Some((class, class.pool.as_ref()?))) else {
+        return;
+    };
+    let mut troubles = false;
+    for one in pool.status.conditions.iter().filter(|one| !one.message.is_empty()) {
+        let bad = troubled(one);
+        troubles |= bad;
+        told.add(
+            format!("condition {} of {name}", one.condition_type),
+            &format!("{}: {}", one.reason, one.message),
+            sign && bad,
+        );
+    }
+    if pool.spec.paused {
+        told.add(format!("pool {name}"), &format!("class {name} is paused"), sign);
+    }
+    let (waiting, max) = (!class.waiting.all().is_empty(), pool.spec.max);
+    if class.taken() >= max && (waiting || effective(pool, now.wall).desired > class.pooled.len() as u32) {
+        told.add(
+            format!("pool {name}"),
+            &format!("class {name} has as many machines as max allows ({max})"),
+            sign,
+        );
+    }
+    told.add(format!("pool {name}"), &pool.status.message, sign && troubles);
 }
 
 /// Why a machine ended, if something went wrong.

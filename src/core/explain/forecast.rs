@@ -9,15 +9,11 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::model::{ConditionType, InstanceId, Life, Phase, PoolSpec, RecordId, Request, RequestKey, after};
 
-use crate::decide::Context;
+use crate::decide::{Context, WaitReason};
 use crate::yard::{Class, Yard, lacking};
 
 /// How many of a class's last requests count.
 const SAMPLES: usize = 50;
-/// How many of them count for how often one becomes ready, and within which time; fewer than the least say nothing.
-const GAPS: usize = 20;
-const GAPS_WITHIN: SignedDuration = SignedDuration::from_hours(1);
-const LEAST_GAPS: usize = 3;
 
 /// How long the requests of a class took from acceptance to ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,8 +24,6 @@ pub struct Pace {
     pub nine_in_ten: Duration,
     /// The number of requests in the sample.
     pub of: usize,
-    /// How long it took on average from one that became ready to the next, of the last; none where too few did.
-    pub every: Option<Duration>,
 }
 
 impl Pace {
@@ -48,22 +42,10 @@ impl Pace {
 
     fn of_times(mut times: Vec<(Timestamp, Duration)>) -> Self {
         times.sort_unstable_by(|one, other| other.cmp(one));
-        let every = Self::gap(&times);
         let mut last: Vec<Duration> = times.into_iter().take(SAMPLES).map(|(_, time)| time).collect();
         last.sort_unstable();
         let at = |tenths: usize| last[(last.len() * tenths).div_ceil(10).max(1) - 1];
-        Self { half: at(5), nine_in_ten: at(9), of: last.len(), every }
-    }
-
-    /// The mean time between the last requests that became ready.
-    fn gap(newest_first: &[(Timestamp, Duration)]) -> Option<Duration> {
-        let (newest, _) = newest_first.first()?;
-        let age = |at: &Timestamp| newest.duration_since(*at);
-        let lately =
-            newest_first.iter().take(GAPS).map(|(at, _)| age(at)).take_while(|age| *age <= GAPS_WITHIN);
-        let ages: Vec<SignedDuration> = lately.collect();
-        let gaps = u32::try_from(ages.len() - 1).ok().filter(|gaps| *gaps as usize >= LEAST_GAPS)?;
-        Some(Duration::try_from(*ages.last()?).unwrap_or_default() / gaps)
+        Self { half: at(5), nine_in_ten: at(9), of: last.len() }
     }
 }
 
@@ -100,14 +82,43 @@ fn told(time: Duration) -> String {
     }
 }
 
-/// The estimate for a request; none when it does not wait. `before`: how many requests are served before it, where its
-/// class has `sharing`.
-pub fn forecast(
-    cx: &Context<'_>,
-    key: &RequestKey,
-    pace: Option<&Pace>,
-    before: Option<usize>,
-) -> Option<Forecast> {
+/// What is known of a request beside the records, for its estimate.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Place<'a> {
+    /// The pace of its class.
+    pub pace: Option<&'a Pace>,
+    /// How many requests are served before it, where its class has `sharing`.
+    pub before: Option<usize>,
+    /// Whether it waits for something that comes to no end by itself ([`no_end`]).
+    pub no_end: bool,
+}
+
+/// Whether a wait says nothing of when it ends. What a class is full of, paused or held back for is told by itself.
+pub const fn no_end(reason: WaitReason) -> bool {
+    match reason {
+        WaitReason::Quota
+        | WaitReason::NoCapacity
+        | WaitReason::GitHub
+        | WaitReason::Runner
+        | WaitReason::Doubt
+        | WaitReason::Image => true,
+        WaitReason::Busy
+        | WaitReason::Starting
+        | WaitReason::Cleaning
+        | WaitReason::Behind
+        | WaitReason::AtMax
+        | WaitReason::BackOff
+        | WaitReason::Paused
+        | WaitReason::NotLeader
+        | WaitReason::Agent
+        | WaitReason::Deadline
+        | WaitReason::Mismatch => false,
+    }
+}
+
+/// The estimate for a request; none when it does not wait.
+pub fn forecast(cx: &Context<'_>, key: &RequestKey, place: Place<'_>) -> Option<Forecast> {
+    let Place { pace, before, no_end } = place;
     let request = cx.yard.request(key)?;
     match (request.phase(), request.is_released()) {
         (Phase::Pending | Phase::Fulfilling, false) => {}
@@ -118,20 +129,14 @@ pub fn forecast(
     let Some((class, pool)) = class.and_then(|class| Some((class, class.pool.as_ref()?))) else {
         return Some(unknown("its class has no pool".into()));
     };
-    match held_up(cx, class, &pool.spec, key, request) {
-        None => {}
-        Some(Held::Otherwise(because)) => return Some(unknown(because)),
-        Some(Held::ByOthers(id, left)) => {
-            let every = pace.and_then(|pace| pace.every);
-            return Some(match before.zip(every) {
-                Some((before, every)) => by_place(cx, before, every, (&id, left)),
-                None => unknown(format!(
-                    "not before others give machines back, the next ({id}) at the latest in {}; more at once: {}",
-                    told(left),
-                    raise(&pool.spec)
-                )),
-            });
-        }
+    if let Some(why) = cx.yard.leaderless(&cx.now) {
+        return Some(unknown(format!("not before an operator leads: {why}")));
+    }
+    if let Some(because) = held_up(cx, class, &pool.spec, key, request, before) {
+        return Some(unknown(because));
+    }
+    if no_end {
+        return Some(unknown("nobody can say: what it waits for, as told, has no known end".into()));
     }
     let Some(pace) = pace else {
         let class = &pool.spec.resource_class;
@@ -144,26 +149,8 @@ fn unknown(because: String) -> Forecast {
     Forecast { at: None, ahead: None, because }
 }
 
-/// Estimates from the place in the line of a class that is full, and from how often one of it was served lately.
-fn by_place(
-    cx: &Context<'_>,
-    before: usize,
-    every: Duration,
-    (id, left): (&InstanceId, Duration),
-) -> Forecast {
-    let turns = u32::try_from(before).unwrap_or(u32::MAX).saturating_add(1);
-    let ahead = every.saturating_mul(turns);
-    let are = if before == 1 { "request is" } else { "requests are" };
-    let because = format!(
-        "{before} {are} before it by shares, and lately one of its class became ready every {}; the next machine ({id}) \
-         comes back at the latest in {}",
-        told(every),
-        told(left)
-    );
-    Forecast { at: Some(after(cx.now.wall, ahead)), ahead: Some(ahead), because }
-}
-
-/// Estimates from how long others took: by the median, then by the 90th percentile, then not at all.
+/// Estimates from how long others took: by the median, then by the 90th percentile, then not at all. A request fails at
+/// its deadline, so nothing later is promised.
 fn by_pace(cx: &Context<'_>, request: &Request, pace: &Pace) -> Forecast {
     let now = cx.now.wall;
     let since = request.status.accepted_at.unwrap_or(now);
@@ -174,26 +161,21 @@ fn by_pace(cx: &Context<'_>, request: &Request, pace: &Pace) -> Forecast {
         told(pace.nine_in_ten)
     );
     let next = [pace.half, pace.nine_in_ten].map(|time| after(since, time));
-    match next.into_iter().find(|at| *at > now) {
-        Some(at) => {
+    match (next.into_iter().find(|at| *at > now), request.status.deadline) {
+        (Some(at), Some(deadline)) if at > deadline => {
+            unknown(format!("others took longer than it may wait (until {deadline}): {others}"))
+        }
+        (Some(at), _) => {
             let ahead = Duration::try_from(at.duration_since(now)).unwrap_or_default();
             Forecast { at: Some(at), ahead: Some(ahead), because: others }
         }
-        None => unknown(format!("it already takes longer than most: {others}")),
+        (None, _) => unknown(format!("it already takes longer than most: {others}")),
     }
 }
 
 /// The command that raises a class's `max`.
 fn raise(spec: &PoolSpec) -> String {
     format!("raise max ({}) with `runyard set pool {} max=N`", spec.max, spec.resource_class)
-}
-
-/// What blocks a request beyond the usual wait.
-enum Held {
-    /// Machines that others have: the next of them comes back in so long at the latest.
-    ByOthers(InstanceId, Duration),
-    /// Something else, for a person.
-    Otherwise(String),
 }
 
 /// What blocks a request beyond the usual wait; none when nothing does.
@@ -203,8 +185,9 @@ fn held_up(
     spec: &PoolSpec,
     key: &RequestKey,
     request: &Request,
-) -> Option<Held> {
-    let held = |because: &str| Some(Held::Otherwise(because.to_owned()));
+    before: Option<usize>,
+) -> Option<String> {
+    let held = |because: &str| Some(because.to_owned());
     let lack = lacking(cx.yard, key, request, cx.now.wall);
     if lack == 0 {
         return None;
@@ -215,10 +198,7 @@ fn held_up(
     let live = class.taken();
     let coming = class.pooled.len() as u32 + class.cleaning + class.warm_created;
     if live >= spec.max && coming.saturating_add(class.in_flight.of(Some(key))) < lack {
-        return Some(match first_back(cx, spec, key) {
-            Some((id, at)) => Held::ByOthers(id.clone(), at),
-            None => Held::Otherwise(format!("not before more machines are allowed: {}", raise(spec))),
-        });
+        return Some(full(cx, spec, key, before));
     }
     let blocked = class.pool.as_ref().is_some_and(|pool| {
         pool.status.conditions.iter().any(|c| c.condition_type == ConditionType::Blocked && c.status)
@@ -229,6 +209,24 @@ fn held_up(
         (None, true) => held("not before launches, held back after failures, are tried again"),
         (None, false) => None,
     }
+}
+
+/// What is known of a request whose class is full. How often others became ready says nothing: that ended when the class
+/// filled.
+fn full(cx: &Context<'_>, spec: &PoolSpec, key: &RequestKey, before: Option<usize>) -> String {
+    let Some((id, left)) = first_back(cx, spec, key) else {
+        return format!("not before more machines are allowed: {}", raise(spec));
+    };
+    let place = match before {
+        None => String::new(),
+        Some(1) => "1 request is before it by shares; ".to_owned(),
+        Some(before) => format!("{before} requests are before it by shares; "),
+    };
+    format!(
+        "{place}not before others give machines back, the next ({id}) at the latest in {}; more at once: {}",
+        told(left),
+        raise(spec)
+    )
 }
 
 /// The machine of a class that another request must give back first, and in how long at the latest.
@@ -263,19 +261,14 @@ mod tests {
         let seconds = |n: u64| Duration::from_secs(n);
         let mut times: Vec<_> = (1..=10).map(|n| (at(1000 + n), seconds(n as u64))).collect();
         let pace = Pace::of_times(times.clone());
-        let second = Some(seconds(1));
-        assert_eq!(pace, Pace { half: seconds(5), nine_in_ten: seconds(9), of: 10, every: second });
+        assert_eq!(pace, Pace { half: seconds(5), nine_in_ten: seconds(9), of: 10 });
         // What took long before the last fifty is forgotten.
         times = (1..=50).map(|n| (at(1000 + n), seconds(2))).collect();
         times.extend((1..=50).map(|n| (at(n), seconds(900))));
-        let two = Pace { half: seconds(2), nine_in_ten: seconds(2), of: 50, every: second };
+        let two = Pace { half: seconds(2), nine_in_ten: seconds(2), of: 50 };
         assert_eq!(Pace::of_times(times), two);
         let one = Pace::of_times(vec![(at(1), seconds(7))]);
-        assert_eq!(one, Pace { half: seconds(7), nine_in_ten: seconds(7), of: 1, every: None });
-        // What became ready more than an hour before the last says nothing of how often one does now.
-        let gaps = |ready: &[i64]| Pace::of_times(ready.iter().map(|n| (at(*n), seconds(1))).collect()).every;
-        assert_eq!(gaps(&[0, 5000, 5010, 5040, 5060]), Some(seconds(20)));
-        assert_eq!(gaps(&[0, 5000, 5010, 5040]), None);
+        assert_eq!(one, Pace { half: seconds(7), nine_in_ten: seconds(7), of: 1 });
     }
 
     #[test]
@@ -294,8 +287,8 @@ mod tests {
         scene.put(&request("4", 1, serde_json::json!({"resourceClass": "windows"})));
         let seconds = |n: u64| Duration::from_secs(n);
         let pace = Pace::of_classes(&scene.yard);
-        let linux = Pace { half: seconds(10), nine_in_ten: seconds(30), of: 2, every: None };
-        let mac = Pace { half: seconds(80), nine_in_ten: seconds(80), of: 1, every: None };
+        let linux = Pace { half: seconds(10), nine_in_ten: seconds(30), of: 2 };
+        let mac = Pace { half: seconds(80), nine_in_ten: seconds(80), of: 1 };
         assert_eq!(pace, [("linux".to_owned(), linux), ("mac".to_owned(), mac)].into());
     }
 
@@ -309,18 +302,14 @@ mod tests {
         assert_eq!(told(3_725_000), "1h2m");
     }
 
-    const PACE: Pace = Pace {
-        half: Duration::from_secs(200),
-        nine_in_ten: Duration::from_secs(300),
-        of: 7,
-        every: Some(Duration::from_secs(12)),
-    };
+    const PACE: Pace = Pace { half: Duration::from_secs(200), nine_in_ten: Duration::from_secs(300), of: 7 };
 
     fn says(scene: &Scene, pace: Option<&Pace>) -> String {
         let Scene { yard, policy, now, role } = scene;
         let cx = Context { yard, policy, now: *now, role: *role };
         let before = super::super::before(yard, *now).get(&ask("1")).copied();
-        forecast(&cx, &ask("1"), pace, before).map_or("nothing".to_owned(), |told| told.to_string())
+        let place = Place { pace, before, no_end: false };
+        forecast(&cx, &ask("1"), place).map_or("nothing".to_owned(), |told| told.to_string())
     }
 
     fn waiting(spec: serde_json::Value) -> Scene {
@@ -412,36 +401,44 @@ mod tests {
     }
 
     #[test]
-    fn a_request_of_a_full_class_is_expected_by_its_place_among_the_shares() {
+    fn a_request_of_a_full_class_is_told_its_place_and_no_time_that_cannot_come_true() {
         let usage =
             serde_json::json!({"at": crate::testing::at(0), "sums": {"acme/web": 9_000_000}, "other": 0});
         let mut full = waiting(serde_json::json!({"max": 1, "sharing": {}, "usage": usage}));
         full.put(&holding("2", 1, &["i-1"], serde_json::json!({"phase": "Ready"})));
         full.add(machine("i-1").running(&ask("2")).until(90));
-        let next = "the next machine (i-1) comes back at the latest in 1m30s";
-        let lately = "and lately one of its class became ready every 12s";
-        assert_eq!(
-            says(&full, Some(&PACE)),
-            format!(
-                "expected to be ready about 2026-01-05T12:00:12Z (in 12s): 0 requests are before it by shares, {lately}; {next}"
-            )
-        );
-        for run in ["3", "4"] {
-            full.put(&request(run, 1, serde_json::json!({"repository": "acme/api"})));
-        }
-        // The younger of a share that used nothing come first, and each serves a turn.
-        assert_eq!(
-            says(&full, Some(&PACE)),
-            format!(
-                "expected to be ready about 2026-01-05T12:00:36Z (in 36s): 2 requests are before it by shares, {lately}; {next}"
-            )
-        );
-        assert!(
-            says(&full, Some(&Pace { every: None, ..PACE })).contains("not before others give machines back")
-        );
-        // Oldest first nothing is before it, but how often one is served says nothing of a class that just began.
+        let next = "not before others give machines back, the next (i-1) at the latest in 1m30s; more at once: \
+                    raise max (1) with `runyard set pool linux max=N`";
+        let told = |before: &str| format!("when it will be ready: {before}{next}");
+        assert_eq!(says(&full, Some(&PACE)), told("0 requests are before it by shares; "));
+        full.put(&request("3", 1, serde_json::json!({"repository": "acme/api"})));
+        assert_eq!(says(&full, Some(&PACE)), told("1 request is before it by shares; "));
+        // Oldest first there is no place by shares.
         full.pool(2, serde_json::json!({"max": 1}));
-        assert!(says(&full, Some(&PACE)).contains("not before others give machines back"));
+        assert_eq!(says(&full, Some(&PACE)), told(""));
+    }
+
+    #[test]
+    fn nothing_is_promised_after_its_deadline_or_while_nobody_leads() {
+        let mut scene = waiting(serde_json::json!({}));
+        let slow = Pace { half: Duration::from_secs(601), nine_in_ten: Duration::from_secs(900), of: 7 };
+        let told = says(&scene, Some(&slow));
+        let late = "when it will be ready: others took longer than it may wait (until 2026-01-05T12:08:20Z)";
+        assert!(told.starts_with(late), "{told}");
+        let lease = |holder: &str, renewed: i64| {
+            crate::testing::item(serde_json::json!({
+                "pk": "lease#operator", "sk": "lease", "kind": "lease", "version": 100 + renewed, "holder": holder,
+                "token": 1, "termSeconds": 15.0, "updatedAt": crate::testing::at(renewed),
+            }))
+        };
+        let mut led = |holder, renewed| {
+            let key = crate::model::Lease::key_of(crate::model::Lease::OPERATOR);
+            scene.see(Observation::Record(key, Some(lease(holder, renewed))));
+            says(&scene, Some(&PACE))
+        };
+        assert!(led("a", -50).contains("not before an operator leads: a has not renewed the lease since"));
+        assert!(led("a", -40).starts_with("expected"));
+        assert!(led("", 0).contains("not before an operator leads: the last operator handed the lease back"));
     }
 
     #[test]

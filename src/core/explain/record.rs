@@ -1,10 +1,14 @@
 //! Explains in sentences why a record is in its state, what it waits for, and when it ends.
 
 use crate::decide::{Context, Plan, Policy, Role, WaitReason, effective};
-use crate::model::{ClassName, InstanceArn, Phase, Pool, RecordId, Request, RequestKey, State, kept_of};
+use crate::model::{
+    AheadStatus, ClassName, Condition, ConditionType, InstanceArn, Phase, Pool, RecordId, Request,
+    RequestKey, RunnerTrouble, State, kept_of,
+};
 use crate::yard::{Class, Demand, Now, Tracked, Unit, Yard};
 
-use super::{Pace, before, forecast, judge};
+use super::forecast::Place;
+use super::{Pace, before, end, forecast, judge, no_end};
 
 /// Explains a request: why it is in its phase, what it waits for, and when it ends.
 pub fn explain(yard: &Yard, policy: &Policy, now: Now, role: Role, key: &RequestKey) -> Vec<String> {
@@ -18,21 +22,29 @@ pub fn explain(yard: &Yard, policy: &Policy, now: Now, role: Role, key: &Request
     if let Some(at) = request.status.rerun_requested_at {
         lines.push(format!("a spot machine was taken back: its failed jobs are run again, decided at {at}"));
     }
+    if request.phase().is_final() {
+        lines.extend(lost(yard, key));
+        if request.phase() == Phase::Failed {
+            lines.push(format!("`runyard debug request {}` looks for the cause", request.id.run_id));
+        }
+        return lines;
+    }
     if !request.status.message.is_empty() {
         lines.push(request.status.message.clone());
     }
-    if request.phase().is_final() {
-        return lines;
-    }
+    lines.extend(yard.leaderless(&now).map(|why| format!("waits: no operator leads: {why}")));
     lines.extend(machines(yard, request));
     lines.extend(class(yard, request, now));
-    let mut told: Vec<String> = Vec::new();
+    let (mut told, mut stuck) = (Vec::<String>::new(), false);
     for (unit, plan) in judge(yard, policy, now, role) {
         if let Unit::Class(name) = &unit {
             told.extend(alike(yard, name, request, &plan).map(|why| format!("waits: {why}")));
         }
         let about = plan.waits.into_iter().filter(|wait| wait.subject.request() == Some(key));
-        told.extend(about.map(|wait| format!("waits: {}", wait.message)));
+        for wait in about {
+            stuck |= no_end(wait.reason);
+            told.push(format!("waits: {}", wait.message));
+        }
         let next = plan.actions.iter().filter(|action| action.holds(key));
         told.extend(next.map(|action| format!("next: {}", action.describe())));
     }
@@ -45,8 +57,20 @@ pub fn explain(yard: &Yard, policy: &Policy, now: Now, role: Role, key: &Request
     let pace = Pace::of_classes(yard);
     let before = before(yard, now).get(key).copied();
     let pace = pace.get(&request.intent.resource_class);
-    lines.extend(forecast(&cx, key, pace, before).map(|told| told.to_string()));
+    let place = Place { pace, before, no_end: stuck };
+    lines.extend(forecast(&cx, key, place).map(|told| told.to_string()));
     lines
+}
+
+/// The machines that ended while they served a request.
+fn lost(yard: &Yard, key: &RequestKey) -> Vec<String> {
+    let ended = yard.instances().filter(|tracked| end::lost_by(&tracked.instance) == Some(key));
+    let told = ended.filter_map(|tracked| {
+        let id = &tracked.instance.facts.instance_id;
+        let why = end::ended(&tracked.instance)?;
+        Some(format!("machine {id}: terminated: {why}; `runyard debug instance {id}` looks for the cause"))
+    });
+    told.collect()
 }
 
 /// The wait of a request that its class did not reach: that of the last older request with the same demand.
@@ -80,15 +104,16 @@ pub fn remark(message: &str) -> &str {
 pub fn machine(yard: &Yard, arn: &InstanceArn) -> Option<String> {
     let tracked = yard.instance(arn)?;
     let instance = &tracked.instance;
-    let place = match (instance.pooled_at(), instance.held()) {
-        (Some(_), _) => "idle, in the pool".to_owned(),
-        (None, Some(hold)) => format!("held for {}, and serves nobody again", hold.by),
-        (None, None) => instance.state().to_string(),
+    let place = match (instance.pooled_at(), instance.held(), end::ended(instance)) {
+        (Some(_), ..) => "idle, in the pool".to_owned(),
+        (None, Some(hold), _) => format!("held for {}, and serves nobody again", hold.by),
+        (None, None, Some(why)) => format!("{}: {why}", instance.state()),
+        (None, None, None) => instance.state().to_string(),
     };
     let holder = instance.held_by().and_then(RecordId::request);
     let holder = holder.map_or(String::new(), |id| format!(" for {id}"));
     let until = instance.threshold.map_or(String::new(), |t| format!(", until {}", t.at));
-    let said = word(tracked);
+    let said = word(tracked) + &trouble(tracked).unwrap_or_default();
     let (id, class) = (&instance.facts.instance_id, &instance.facts.resource_class);
     let since = instance.state_since;
     let console = instance.console.as_ref();
@@ -108,9 +133,20 @@ fn word(tracked: &Tracked) -> String {
             "its agent says nothing yet".into()
         }
         (Some(agent), _) => {
-            format!("its agent says {}", agent.signal.map_or("nothing yet", |signal| signal.as_str()))
+            let signal = agent.signal.map_or("nothing yet", |signal| signal.as_str());
+            let detail = agent.signal_detail.as_deref().filter(|detail| !detail.is_empty());
+            let detail = detail.map_or(String::new(), |detail| format!(": {detail}"));
+            format!("its agent says {signal}{detail}")
         }
     }
+}
+
+/// What keeps a machine's runner from listening, and what comes next.
+fn trouble(tracked: &Tracked) -> Option<String> {
+    let trouble = tracked.agent.as_ref()?.runner_trouble.as_ref()?;
+    let RunnerTrouble { since, kind, words } = trouble;
+    let next = kind.what_next();
+    Some(format!("; its runner does not listen since {since} ({kind}): {words}; {next}"))
 }
 
 /// Describes a class: its machines, its waiting requests and what it lacks.
@@ -118,6 +154,7 @@ pub fn pool(yard: &Yard, now: Now, name: &ClassName) -> Vec<String> {
     let mut lines: Vec<String> = counts(yard, name, now).into_iter().collect();
     let Some(class) = yard.class(name) else { return lines };
     let Some(pool) = &class.pool else { return lines };
+    lines.extend(yard.leaderless(&now).map(|why| format!("waits: no operator leads: {why}")));
     if pool.spec.paused {
         lines.push("it is paused: nothing is launched or claimed".into());
     }
@@ -134,6 +171,7 @@ pub fn pool(yard: &Yard, now: Now, name: &ClassName) -> Vec<String> {
         ));
     }
     lines.extend(super::sizing::told(pool, now));
+    lines.extend(AheadStatus::of_pool(pool).map(|told| told.message));
     lines
 }
 
@@ -142,7 +180,28 @@ pub fn pool(yard: &Yard, now: Now, name: &ClassName) -> Vec<String> {
 pub fn is_settled(yard: &Yard, now: Now, name: &ClassName) -> bool {
     let Some(class) = yard.class(name) else { return true };
     let Some(pool) = &class.pool else { return true };
-    !pool.spec.paused && class.waiting.all().is_empty() && lacks(class, pool, now) == 0
+    !pool.spec.paused
+        && class.waiting.all().is_empty()
+        && lacks(class, pool, now) == 0
+        && !pool.status.conditions.iter().any(troubled)
+}
+
+/// Whether a condition says that something is wrong with a class now.
+pub(super) fn troubled(condition: &Condition) -> bool {
+    condition.status
+        && match condition.condition_type {
+            ConditionType::Blocked
+            | ConditionType::Doubtful
+            | ConditionType::Stuck
+            | ConditionType::Unaccounted
+            | ConditionType::Degraded
+            | ConditionType::RunnerEnds
+            | ConditionType::RunnerHeldBack => true,
+            ConditionType::Accepted
+            | ConditionType::Ready
+            | ConditionType::Warm
+            | ConditionType::IntentIgnored => false,
+        }
 }
 
 /// How many idle machines a class lacks, those that are being cleaned or booted counted.
@@ -153,8 +212,7 @@ fn lacks(class: &Class, pool: &Pool, now: Now) -> u32 {
 
 fn headline(request: &Request) -> String {
     let (intent, status) = (&request.intent, &request.status);
-    let phase =
-        status.phase.map_or("new (no operator has seen it yet)".to_owned(), |phase| phase.to_string());
+    let phase = end::phase(request);
     let mut line =
         format!("{} asks for {} of class {}: {phase}", request.id, intent.count, intent.resource_class);
     if let (Some(deadline), Some(Phase::Pending | Phase::Fulfilling)) = (status.deadline, status.phase) {
@@ -172,7 +230,9 @@ fn machines(yard: &Yard, request: &Request) -> Vec<String> {
             let said = word(tracked);
             let until = instance.threshold.map_or(String::new(), |t| format!(", until {}", t.at));
             let kept = found(yard, request, tracked).unwrap_or_default();
-            format!("machine {id}: {} since {}{until}; {said}{kept}", instance.state(), instance.state_since)
+            let trouble = trouble(tracked).unwrap_or_default();
+            let (state, since) = (instance.state(), instance.state_since);
+            format!("machine {id}: {state} since {since}{until}; {said}{trouble}{kept}")
         }
     })
     .collect()
@@ -343,7 +403,12 @@ mod tests {
     #[test]
     fn a_class_is_told_with_its_counts_who_waits_and_what_it_lacks() {
         let scene = full();
-        let told = |scene: &Scene| super::pool(&scene.yard, scene.now, &ClassName::parse("linux").unwrap());
+        let told = |scene: &Scene| {
+            let mut told = super::pool(&scene.yard, scene.now, &ClassName::parse("linux").unwrap());
+            let last = told.pop().unwrap();
+            assert!(last.contains("would save") && last.contains("set reuseWithin to repository"), "{last}");
+            told
+        };
         let counts = "class linux: 1 in the pool, 1 being cleaned, 1 starting, 1 claimed, 1 running; 5 live of at most 5, 3 wanted idle";
         let waiting = "1 request waits for machines (acme/web run 2/default/1), since 2026-01-05T11:59:40Z";
         assert_eq!(told(&scene), [counts, waiting], "three are idle, or will be");
@@ -387,7 +452,10 @@ mod tests {
         over.put(&request("3", 1, serde_json::json!({"phase": "Failed", "message": "no capacity"})));
         assert_eq!(
             explain(&over.yard, &over.policy, over.now, over.role, &ask("3")),
-            ["acme/web run 3/default/1 asks for 1 of class linux: Failed", "no capacity"],
+            [
+                "acme/web run 3/default/1 asks for 1 of class linux: Failed: no capacity",
+                "`runyard debug request 3` looks for the cause"
+            ],
             "what is over waits for nothing"
         );
     }
@@ -491,7 +559,8 @@ mod tests {
         ended.add(machine("i-7").ended(crate::model::Reason::Surplus));
         assert_eq!(
             super::machine(&ended.yard, &arn("i-7")).unwrap(),
-            "i-7 of class linux: terminated since 2026-01-05T11:58:20Z; its agent says nothing yet"
+            "i-7 of class linux: terminated: surplus (its class had more machines than it may have) since \
+             2026-01-05T11:58:20Z; its agent says nothing yet"
         );
     }
 }

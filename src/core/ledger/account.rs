@@ -102,8 +102,10 @@ impl std::ops::AddAssign<&Self> for Sum {
 pub struct Row {
     /// What belongs to its requests.
     pub own: Sum,
-    /// Its part of what idle machines cost.
+    /// Its part of what idle machines cost, as far as prices are known.
     pub idle: Money,
+    /// Whether a price of those machines is not known.
+    pub idle_unpriced: bool,
     /// How many requests there were.
     pub requests: usize,
 }
@@ -117,6 +119,8 @@ pub struct Account {
     pub pools: BTreeMap<ClassName, Sum>,
     /// What of that nobody bears, by class.
     pub unshared: BTreeMap<ClassName, Money>,
+    /// The classes of whose unshared part a price is not known.
+    pub unshared_unpriced: BTreeSet<ClassName>,
     /// Everything.
     pub all: Sum,
     /// Types without a price.
@@ -168,10 +172,15 @@ impl Account {
                 IdleShare::WarmClaims => sum.warm_claims,
             };
             let weights: Vec<u64> = users.values().map(weight).collect();
-            let mut left = idle.cost();
-            for (name, part) in users.keys().zip(idle.cost().divide(&weights)) {
+            let (mut left, unknown) = (idle.cost(), idle.unpriced > 0);
+            for ((name, weight), part) in users.keys().zip(&weights).zip(idle.cost().divide(&weights)) {
                 left = left - part;
-                self.rows.entry(name.clone()).or_default().idle += part;
+                let row = self.rows.entry(name.clone()).or_default();
+                row.idle += part;
+                row.idle_unpriced |= unknown && *weight > 0;
+            }
+            if unknown && weights.iter().all(|weight| *weight == 0) {
+                self.unshared_unpriced.insert(class.clone());
             }
             self.unshared.insert(class.clone(), left);
         }

@@ -4,12 +4,13 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::ahead::AheadReport;
 use super::field::FieldError;
 use super::identity::{Kind, RecordId};
 use super::ids::InstanceArn;
+use super::item::AttributeValue;
 use super::keep::KeptDirectories;
 use super::record::Record;
 use super::state::{Signal, words};
@@ -24,6 +25,67 @@ words! {
         /// EC2 recommends to rebalance: it is at risk.
         Rebalance = "rebalance",
     }
+}
+
+words! {
+    /// Why a runner does not listen.
+    TroubleKind {
+        /// It cannot reach GitHub, or GitHub is not well.
+        Unreachable = "unreachable",
+        /// GitHub has a session of its name already.
+        Conflict = "conflict",
+        /// It ended without being asked, and is registered anew.
+        Ended = "ended",
+    }
+}
+
+impl TroubleKind {
+    /// What becomes of it, for people.
+    #[must_use]
+    pub const fn what_next(self) -> &'static str {
+        match self {
+            Self::Unreachable => "it goes on trying for as long as its machine may wait",
+            Self::Conflict => "GitHub lets go of a dead session within four minutes",
+            Self::Ended => "it is registered anew under the claim's next name",
+        }
+    }
+}
+
+/// What keeps the runner of a claim from listening.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RunnerTrouble {
+    /// Since when, by the agent's clock; for people.
+    pub since: Timestamp,
+    /// What.
+    pub kind: TroubleKind,
+    /// In words, at most [`RunnerTrouble::WORDS`] bytes.
+    pub words: String,
+}
+
+impl RunnerTrouble {
+    /// The most bytes of its words.
+    pub const WORDS: usize = 200;
+
+    /// The form that records carry.
+    pub fn attribute(&self) -> AttributeValue {
+        let text = |text: &str| AttributeValue::S(text.to_owned());
+        let since = text(&self.since.to_string());
+        let pairs = [("since", since), ("kind", text(self.kind.as_str())), ("words", text(&self.words))];
+        AttributeValue::M(pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
+    }
+}
+
+/// A kind that only a newer agent knows is no trouble here, and leaves the record readable.
+fn known_trouble<'de, D: Deserializer<'de>>(from: D) -> Result<Option<RunnerTrouble>, D::Error> {
+    #[derive(Deserialize)]
+    struct Told {
+        since: Timestamp,
+        kind: String,
+        #[serde(default)]
+        words: String,
+    }
+    let Told { since, kind, words } = Told::deserialize(from)?;
+    Ok(kind.parse().ok().map(|kind| RunnerTrouble { since, kind, words }))
 }
 
 /// A notice from EC2 that the agent saw in its metadata.
@@ -78,7 +140,7 @@ pub struct Agent {
     /// A notice from EC2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interruption: Option<Interruption>,
-    /// Mode `job`: the sequence number of the last box used up.
+    /// The number of the last box that is of no more use: its single-use runner served, or its runner ended unasked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub registration_done: Option<u64>,
     /// What its machine keeps for later claims.
@@ -87,6 +149,9 @@ pub struct Agent {
     /// The runner that it registered ahead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ahead: Option<AheadReport>,
+    /// What keeps the runner of its claim from listening.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "known_trouble")]
+    pub runner_trouble: Option<RunnerTrouble>,
     /// When it was last written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub updated_at: Option<Timestamp>,
@@ -117,6 +182,7 @@ impl Agent {
             registration_done: None,
             kept: KeptDirectories::new(),
             ahead: None,
+            runner_trouble: None,
             updated_at: Some(now),
         }
     }

@@ -16,6 +16,11 @@ pub struct FieldError {
     pub fix: String,
 }
 
+/// The attribute whose value nobody is to read, not even where it cannot be used.
+const SECRET: &str = "labelSuffix";
+/// What is shown in its place.
+const HIDDEN: &str = "********";
+
 /// Longest part of a refused value that is repeated to a person, in characters.
 const SHOWN: usize = 120;
 
@@ -27,13 +32,14 @@ impl FieldError {
         message: impl Into<String>,
         fix: impl Into<String>,
     ) -> Self {
-        let value: String = value.into();
+        let (field, value) = (field.into(), value.into());
+        let value = if field == SECRET { HIDDEN.to_owned() } else { value };
         let value = if value.chars().count() > SHOWN {
             value.chars().take(SHOWN).chain("…".chars()).collect()
         } else {
             value
         };
-        Self { field: field.into(), value, message: message.into(), fix: fix.into() }
+        Self { field, value, message: message.into(), fix: fix.into() }
     }
 
     /// The same refusal under another field's name, for example the option that carried the value.

@@ -384,6 +384,12 @@ mod tests {
     }
 
     #[test]
+    fn a_suffix_that_is_refused_is_shown_to_nobody() {
+        let error = LabelSuffix::parse("Secret12").unwrap_err();
+        assert!(!error.to_string().contains("Secret12") && error.to_string().contains("********"), "{error}");
+    }
+
+    #[test]
     fn a_refused_value_is_shown_cut() {
         let error = RunId::parse(&"x".repeat(300)).unwrap_err();
         assert_eq!(error.value.chars().count(), 121);

@@ -1,5 +1,7 @@
 //! The leader lease: one holder at a time, distinguished from former ones by a token that only rises.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -7,6 +9,7 @@ use super::field::FieldError;
 use super::identity::{Kind, RecordId};
 use super::ids::Uid;
 use super::record::{Record, Versioned};
+use super::time::after;
 
 /// The lease record. `lease#resync` uses the same kind of record to ask for a resync, see [`Lease::RESYNC`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -57,6 +60,18 @@ impl Lease {
 
     /// The lease whose holder may launch.
     pub const OPERATOR: &str = "operator";
+
+    /// Why nobody holds it, where that is so. A holder renews it three times a term and loses it after one; two more
+    /// allow for clocks that differ, and `blind` for a reader that could not see renewals for so long.
+    pub fn lapsed(&self, now: Timestamp, blind: Duration) -> Option<String> {
+        if self.holder.is_empty() {
+            return Some("the last operator handed the lease back, and none took it".into());
+        }
+        let term = Duration::try_from_secs_f64(self.term_seconds).unwrap_or_default();
+        let renewed = self.updated_at?;
+        let late = after(renewed, (term * 3).saturating_add(blind)) < now;
+        late.then(|| format!("{} has not renewed the lease since {renewed}", self.holder))
+    }
 
     /// The record by which people ask for a resync.
     pub const RESYNC: &str = "resync";

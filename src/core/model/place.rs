@@ -3,9 +3,9 @@
 use std::fmt;
 
 use super::field::FieldError;
-use super::jobs::Jobs;
 use super::pool::PoolSpec;
-use super::state::{RegistrationMode, ReuseWithin};
+use super::registered_ahead::RegisteredAhead;
+use super::state::ReuseWithin;
 
 /// Where the runner of a machine can be registered before its claim is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,13 +48,10 @@ impl fmt::Display for AheadPlace {
 }
 
 impl PoolSpec {
-    /// Where the runner of a machine of this trust domain is registered ahead; none where the class does not ask for
-    /// it, may not have it, or where the machine has served nobody and may serve more than one owner.
+    /// Where the runner of a machine of this trust domain is registered ahead, where its class's are; none where the
+    /// machine has served nobody and may serve more than one owner.
     #[must_use]
     pub fn ahead_place(&self, trust_domain: &str) -> Option<AheadPlace> {
-        if !self.registered_ahead || self.check_ahead().is_err() {
-            return None;
-        }
         match (self.reuse_within, AheadPlace::of(trust_domain)) {
             (ReuseWithin::Owner, None) if trust_domain.is_empty() => self.sole_owner().map(AheadPlace::Owner),
             (ReuseWithin::Repository, None) if trust_domain.is_empty() => {
@@ -81,45 +78,18 @@ impl PoolSpec {
         sole.then_some(first)
     }
 
-    /// Checks that runners of the class can be registered ahead.
+    /// Checks that runners of a class that insists on it can be registered ahead.
     ///
     /// # Errors
-    /// Names the field that does not go with it, and why.
+    /// Names what does not go with it, and why.
     pub fn check_ahead(&self) -> Result<(), FieldError> {
-        if !self.registered_ahead {
-            return Ok(());
+        match self.registered_ahead {
+            RegisteredAhead::Auto | RegisteredAhead::Never => Ok(()),
+            RegisteredAhead::Always => self.ahead_lacks().next().map_or(Ok(()), |off| {
+                let fix = format!("{}; or leave registeredAhead to auto", off.fix());
+                Err(FieldError::new("registeredAhead", "true", off.why(), fix))
+            }),
         }
-        let refuse =
-            |message: String, fix: &str| Err(FieldError::new("registeredAhead", "true", message, fix));
-        if self.registration_mode != RegistrationMode::Run {
-            let message = format!("does not go with registrationMode {}", self.registration_mode);
-            return refuse(
-                message,
-                "set registrationMode to run: a single-use runner is made for its labels",
-            );
-        }
-        match self.reuse_within {
-            ReuseWithin::Repository => {}
-            ReuseWithin::Owner if !self.runner_group.is_empty() => {}
-            ReuseWithin::Owner => {
-                let message = "does not go with reuseWithin owner without a runnerGroup".to_owned();
-                let fix = "set reuseWithin to repository, or name a runnerGroup that admits its repositories";
-                return refuse(message, fix);
-            }
-            ReuseWithin::Any | ReuseWithin::Never => {
-                let message = format!("does not go with reuseWithin {}", self.reuse_within);
-                return refuse(message, "set reuseWithin to repository, or to owner with a runnerGroup");
-            }
-        }
-        if !self.keep.is_empty() {
-            let message = "does not go with keep: kept directories are lent when the runner starts";
-            return refuse(message.to_owned(), "leave one of them out");
-        }
-        if self.jobs != Jobs::default() {
-            let message = "does not go with jobs: what they may do is granted when the runner starts";
-            return refuse(message.to_owned(), "leave one of them out");
-        }
-        Ok(())
     }
 }
 
@@ -159,9 +129,11 @@ mod tests {
             serde_json::json!({"reuseWithin": "repository", "jobs": {"containers": "rootless"}}),
         ] {
             assert!(spec(&refused).check_ahead().is_err(), "{refused}");
-            assert_eq!(place(refused, "repository:acme/web"), None);
+            for said in [serde_json::json!("auto"), serde_json::json!(false)] {
+                let mut asked = refused.clone();
+                asked["registeredAhead"] = said;
+                assert!(spec(&asked).check_ahead().is_ok(), "{asked}: only a class that insists is refused");
+            }
         }
-        let off = serde_json::json!({"reuseWithin": "repository", "registeredAhead": false});
-        assert_eq!(place(off, "repository:acme/web"), None);
     }
 }

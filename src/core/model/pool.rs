@@ -20,6 +20,7 @@ use super::jobs::Jobs;
 use super::keep::Keep;
 use super::launch_template::{LaunchTemplate, PinnedImage};
 use super::record::{Record, Versioned, parse};
+use super::registered_ahead::{AheadStatus, RegisteredAhead};
 use super::replacement::Replacement;
 use super::runner_package::Adoption;
 use super::selector::{InstanceTypes, matches};
@@ -146,8 +147,8 @@ pub struct PoolSpec {
     #[serde(default, skip_serializing_if = "Jobs::is_default")]
     pub jobs: Jobs,
     /// Whether the runners of its pooled machines are registered before a claim.
-    #[serde(default, skip_serializing_if = "is_not")]
-    pub registered_ahead: bool,
+    #[serde(default, skip_serializing_if = "RegisteredAhead::is_auto")]
+    pub registered_ahead: RegisteredAhead,
 }
 
 fn default_max() -> u32 {
@@ -170,10 +171,6 @@ fn on_demand() -> UsageClass {
 }
 fn label_of_run() -> LabelMode {
     LabelMode::Run
-}
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
-const fn is_not(flag: &bool) -> bool {
-    !*flag
 }
 const fn is_of_run(mode: &LabelMode) -> bool {
     match mode {
@@ -285,6 +282,8 @@ pub struct PoolStatus {
     pub demand: Option<Demand>,
     /// How far it is with new versions of the runner package, where its machines follow them.
     pub runner: Adoption,
+    /// Whether runners of its pooled machines are registered ahead; none before an operator said so.
+    pub ahead: Option<AheadStatus>,
 }
 
 /// The pool record.
@@ -370,6 +369,8 @@ struct PoolRest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     runner: Option<Adoption>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    ahead: Option<AheadStatus>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     uid: Option<Uid>,
     version: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -396,6 +397,7 @@ impl Record for Pool {
             sized_desired: self.status.sized_desired.clone(),
             demand: self.status.demand.clone(),
             runner: Some(self.status.runner.clone()).filter(|runner| *runner != Adoption::default()),
+            ahead: self.status.ahead.clone(),
             uid: self.uid.clone(),
             version: self.version,
             updated_at: self.updated_at,
@@ -421,6 +423,7 @@ impl Record for Pool {
                 sized_desired: rest.sized_desired,
                 demand: rest.demand,
                 runner: rest.runner.unwrap_or_default(),
+                ahead: rest.ahead,
             },
             uid: rest.uid,
             version: rest.version,

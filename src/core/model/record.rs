@@ -6,6 +6,7 @@ use serde::Serialize;
 use serde::de::value::MapDeserializer;
 use serde::de::{DeserializeOwned, IntoDeserializer};
 
+use super::bounds::{MOST_RECORD_BYTES, too_large};
 use super::field::FieldError;
 use super::identity::{Kind, RecordId};
 use super::ids::Uid;
@@ -124,6 +125,9 @@ pub fn read<T: Record>(item: &Item) -> Reading<T> {
     let Some(key) = RecordId::of(item) else {
         return unreadable(RecordId::new("", ""), "pk and sk must be strings".into());
     };
+    if let Some(bytes) = too_large(item) {
+        return unreadable(key, format!("it has {bytes} bytes; at most {MOST_RECORD_BYTES} bytes are read"));
+    }
     match item.get("schema") {
         None => {}
         Some(AttributeValue::N(n)) => match n.parse::<u64>() {

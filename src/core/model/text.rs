@@ -1,9 +1,15 @@
-//! Optional values that the contract writes as `""` when there is none.
+//! Texts of records: those that the contract writes as `""` when there is none, and those that are cut.
 
 use std::fmt::Display;
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serializer, de};
+
+/// A text; of one that is longer than so many bytes the beginning, which is too long as well.
+pub(super) fn cut(text: &str, most: usize) -> String {
+    let end = if text.len() > most { text.ceil_char_boundary(most + 1) } else { text.len() };
+    text[..end].to_owned()
+}
 
 pub(super) fn serialize<T: Display, S: Serializer>(value: &Option<T>, to: S) -> Result<S::Ok, S::Error> {
     match value {

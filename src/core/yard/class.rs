@@ -20,7 +20,7 @@ use super::offerings::{
 };
 use super::shares::Shares;
 use super::visits::visited;
-use super::{Asked, Now};
+use super::{Asked, Now, Yard};
 
 /// The backoff of a class's launches after failures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -96,6 +96,24 @@ pub struct Class {
     pub(crate) failed_spot: BTreeMap<RecordId, BTreeSet<LaunchId>>,
 }
 
+impl Yard {
+    /// Drops the classes that nothing names any more: a deleted pool's, and what requests of unknown classes named.
+    pub(super) fn forget_classes(&mut self) {
+        let machines = self.instances.values().map(|tracked| tracked.instance.facts.resource_class.clone());
+        let launches = self.launches.values().map(|tracked| tracked.launch.resource_class.clone());
+        let open = self.requests.values().filter(|asked| !asked.request.phase().is_final());
+        let asked = open.filter_map(|asked| Self::class_of(&asked.request));
+        let named: BTreeSet<ClassName> = machines.chain(launches).chain(asked).collect();
+        let unread = &self.unreadable;
+        self.classes.retain(|name, class| {
+            class.pool.is_some()
+                || class.unreadable > 0
+                || named.contains(name)
+                || unread.contains_key(&RecordId::Pool(name.clone()))
+        });
+    }
+}
+
 impl Class {
     /// Counts its shares anew after its pool changed.
     pub(crate) fn share_anew(
@@ -117,6 +135,11 @@ impl Class {
                 self.shares.insert(request, spec);
             }
         }
+    }
+
+    /// Whether a request waits for machines of it.
+    pub fn is_waited_for(&self) -> bool {
+        !self.waiting.all().is_empty()
     }
 
     /// Machines of the class that are not terminated.

@@ -56,6 +56,8 @@ pub(crate) struct MachineGroup {
     pub(crate) instance_type: String,
     /// The trust domain they served, in lower case; empty for machines that served nobody.
     pub(crate) trust_domain: String,
+    /// Whether GitHub confirmed a runner that was registered ahead: those are claimed first.
+    pub(crate) rests: bool,
 }
 
 impl MachineGroup {
@@ -64,6 +66,7 @@ impl MachineGroup {
             usage_class: instance.facts.usage_class,
             instance_type: instance.facts.instance_type.clone(),
             trust_domain: instance.trust_domain.to_lowercase(),
+            rests: instance.ahead.as_ref().is_some_and(|ahead| ahead.runner_id.is_some()),
         }
     }
 }

@@ -51,8 +51,13 @@ pub enum Observation {
     RunnerBusy(InstanceArn),
     /// A call that a machine waits for was not made, to keep within GitHub's limits, and is not for this long.
     PutOff(InstanceArn, Duration),
-    /// GitHub did not give the runner of a machine the label of its claim: whether it refused, or nobody knows.
-    LabelFailed(InstanceArn, bool),
+    /// GitHub did not give the runner of a machine the label of its claim: its words where it refused, none where
+    /// nobody knows.
+    LabelFailed(InstanceArn, Option<String>),
+    /// GitHub gave the runner of a machine the label of its claim.
+    LabelGiven(InstanceArn),
+    /// GitHub refused to register the runner of a machine ahead of a claim.
+    AheadRefused(InstanceArn),
     /// The runner that was to be deleted has a job, so it has the label of its claim.
     LabelSet(InstanceArn),
     /// A request is refused because GitHub does not know its run.

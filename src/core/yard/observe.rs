@@ -62,7 +62,9 @@ impl Yard {
             Observation::GitHub(answered) => self.github_down = !answered,
             Observation::RunnerBusy(arn) => self.of(&arn, &mut dirty, Tracked::runner_busy),
             Observation::PutOff(arn, wait) => self.of(&arn, &mut dirty, |of| of.put_off(now.mono + wait)),
-            Observation::LabelFailed(arn, no) => self.of(&arn, &mut dirty, |of| of.label_failed(no)),
+            Observation::LabelFailed(arn, refused) => self.label_failed(&arn, refused, now, &mut dirty),
+            Observation::LabelGiven(arn) => self.label_given(&arn),
+            Observation::AheadRefused(arn) => self.of(&arn, &mut dirty, |of| of.rest_refused(now.mono)),
             Observation::LabelSet(arn) => self.of(&arn, &mut dirty, |tracked| tracked.unlabelled = None),
             Observation::RunRefused(id, why) => {
                 if let Some(asked) = self.requests.get_mut(&id) {
@@ -97,9 +99,7 @@ impl Yard {
                 }
             }),
             Observation::Stands(arn, state) => self.stands(&arn, state, now, &mut dirty),
-            Observation::Announced(arn) => {
-                self.of(&arn, &mut dirty, |tracked| tracked.announced = Some(now.mono))
-            }
+            Observation::Announced(arn) => self.of(&arn, &mut dirty, |of| of.announced = Some(now.mono)),
             Observation::Swept(arn) => self.of(&arn, &mut dirty, |tracked| tracked.swept = true),
         }
         dirty
@@ -143,8 +143,15 @@ impl Yard {
             Kind::Launch => self.take(key, item, source, dirty, |yard, record, dirty| {
                 yard.launch_is(key, record, source, now, dirty)
             }),
-            // Leases are handled elsewhere; parsed here only to report unreadable ones.
-            Kind::Lease => self.take::<Lease>(key, item, source, dirty, |_, _, _| ()),
+            // No decision depends on it; it is kept to say who leads.
+            Kind::Lease => self.take::<Lease>(key, item, source, dirty, |yard, lease, _| {
+                let version = |lease: &Option<Lease>| lease.as_ref().map(|lease| lease.version);
+                if *key == Lease::key_of(Lease::OPERATOR)
+                    && (lease.is_none() || version(&lease) >= version(&yard.lease))
+                {
+                    yard.lease = lease;
+                }
+            }),
             Kind::Event => return,
         }
         if item.is_some() {
@@ -387,6 +394,7 @@ impl Yard {
         for request in self.requests.keys().cloned().collect::<Vec<_>>() {
             self.enqueue(&request, now, dirty);
         }
+        self.forget_classes();
         dirty.extend(self.units());
     }
 }

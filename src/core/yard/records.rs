@@ -40,7 +40,8 @@ impl Yard {
                     tracked.beat = Some(Beat { seq: new.heartbeat_seq, at: now.seen });
                     tracked.silent = None;
                 }
-                if tracked.agent.as_ref().is_none_or(|old| old.interruption != new.interruption) {
+                let told = |agent: &Agent| (agent.interruption.clone(), agent.runner_trouble.clone());
+                if tracked.agent.as_ref().is_none_or(|old| told(old) != told(&new)) {
                     dirty.extend(tracked.instance.held_by().and_then(Unit::of_request));
                 }
                 if tracked.instance.public_key.is_none() && tracked.first_key.is_none() {

@@ -90,6 +90,34 @@ fn a_list_that_lacks_more_than_three_and_thirty_percent_of_a_class_is_doubted() 
 }
 
 #[test]
+fn classes_that_nothing_names_any_more_are_forgotten_at_the_next_list() {
+    let mut scene = Scene::with(json!({}));
+    let names = |scene: &Scene| scene.yard.classes().map(|(name, _)| name.to_string()).collect::<Vec<_>>();
+    for (run, class, phase) in [("1", "smal", "Failed"), ("2", "lage", "Pending"), ("3", "mac", "Released")] {
+        scene.put(&request(run, 1, json!({"resourceClass": class, "phase": phase})));
+    }
+    let mac = crate::model::ClassName::parse("mac").unwrap();
+    scene.add(machine("i-1").pooled().with(|i| i.facts.resource_class = mac));
+    let keys: std::collections::BTreeSet<RecordId> = ["1", "2", "3"]
+        .into_iter()
+        .map(|run| crate::model::Request::key_of(&ask(run)))
+        .chain([
+            crate::model::Pool::key_of(&linux()),
+            crate::model::Instance::key_of(&crate::testing::arn("i-1")),
+        ])
+        .collect();
+    scene.wait(1);
+    let listed = Observation::Listed(scene.now.mono, keys);
+    scene.see(listed);
+    assert_eq!(names(&scene), ["lage", "linux", "mac"], "what waits, has a pool or a machine stays");
+    // What was said of a forgotten class brings it back only where something waits.
+    scene.put(&request("4", 1, json!({"resourceClass": "tiny", "phase": "Failed", "version": 9})));
+    assert_eq!(names(&scene), ["lage", "linux", "mac"]);
+    scene.put(&request("5", 1, json!({"resourceClass": "tiny"})));
+    assert_eq!(names(&scene), ["lage", "linux", "mac", "tiny"]);
+}
+
+#[test]
 fn a_machine_whose_time_is_over_twice_retires_once() {
     let spec = json!({"maxUses": 3, "maxAgeSeconds": 200});
     let mut scene = Scene::with(spec);

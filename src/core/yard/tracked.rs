@@ -10,6 +10,8 @@ use crate::model::{
 };
 use crate::ports::{ComputeError, Launched, MachineState};
 
+use super::ahead::RestOf;
+
 /// An agent's last heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Beat {
@@ -54,6 +56,8 @@ pub struct Tracked {
     pub(crate) put_off: Option<(ClaimId, Duration)>,
     /// The claim whose runner, registered ahead, GitHub did not give its label, and how often in a row.
     pub unlabelled: Option<(ClaimId, u32)>,
+    /// Its registrations ahead of claims.
+    pub(crate) rest: RestOf,
     /// Whether its runner was removed at GitHub after its end.
     pub swept: bool,
     /// The notice from EC2 that came through the queue; its agent may report one too.
@@ -108,6 +112,7 @@ impl Tracked {
             busy_for: None,
             put_off: None,
             unlabelled: None,
+            rest: RestOf::default(),
             swept: false,
             notice: None,
             changed: false,

@@ -38,8 +38,9 @@ pub(crate) use set::{PauseArgs, SetArgs, class_of, pause, retire, run as set, wi
 #[command(after_help = "\
 The file is a list of pool specs, or {\"pools\": [...]}; YAML (.yaml, .yml) or JSON (.json), `-` for YAML or JSON on \
 standard input. What a spec leaves out has its default; an override made with `runyard scale` stays. \
-A change that lets more in (repositories, reuseWithin, registrationMode, labelMode), drops launch, or lets max fall back to its \
-default needs --allow-widening; on a terminal it asks. To change single fields: runyard set pool.
+A change that lets more in (repositories, reuseWithin, registrationMode, labelMode) or drops launch, and any field of an \
+existing class that the file leaves out and that would fall back to its default, needs --allow-widening; on a terminal \
+it asks. To change single fields: runyard set pool.
 
 Examples:
   runyard apply -f pools.yaml --dry-run
@@ -75,7 +76,7 @@ pub(crate) struct How {
     /// Show what would change, and write nothing
     #[arg(long)]
     dry_run: bool,
-    /// Also make changes that let more in, drop launch or let max fall back to its default
+    /// Also make changes that let more in, and let fields that the file leaves out fall back to their defaults
     #[arg(long)]
     allow_widening: bool,
 }
@@ -168,7 +169,7 @@ fn wanted(file: &Path, stack: &StackArgs, table: &TableName) -> CliResult<Vec<Wa
     // As many specs as entries: each that was left out left a problem behind.
     let wanted = specs.into_iter().zip(&entries).enumerate().map(|(i, (spec, entry))| Wanted {
         spec,
-        says_max: entry.get("max").is_some(),
+        says: change::Says::of(entry),
         path: format!("pools[{i}]."),
     });
     Ok(wanted.collect())

@@ -65,6 +65,9 @@ pub(crate) struct Common {
         help_heading = "Global options"
     )]
     pub(crate) output: Output,
+    /// Say the answer alone: no progress, no remarks
+    #[arg(long, short, global = true, help_heading = "Global options")]
+    pub(crate) quiet: bool,
     /// Log more to stderr; twice for everything
     # [arg(long, short, global = true, action = clap::ArgAction::Count, help_heading = "Global options")]
     pub(crate) verbose: u8,

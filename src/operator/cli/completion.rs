@@ -145,7 +145,8 @@ fn named(asked: &Asked, kind: Kind) -> Vec<CompletionCandidate> {
         return Vec::new();
     };
     let output = Output { format: Format::Text, pick: None };
-    let common = Common { table: asked.table(), yard: asked.option("--yard"), output, verbose: 0 };
+    let common =
+        Common { table: asked.table(), yard: asked.option("--yard"), output, quiet: true, verbose: 0 };
     let items = runtime.block_on(async { tokio::time::timeout(PATIENCE, items(&common, kind)).await });
     // A look-up of a name may still hang in a thread: nobody waits for it.
     runtime.shutdown_background();

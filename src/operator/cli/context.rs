@@ -8,8 +8,8 @@ use super::failure::{CliFailure, CliResult};
 use super::screen::Screen;
 use super::selector::kind_of;
 use crate::model::{
-    AttributeValue, Event, EventType, Item, Kind, Reading, Record, RecordId, Repository, RunId, TableName,
-    Unreadable, millis, read,
+    AttributeValue, Event, EventType, Item, Kind, Reading, Record, RecordId, Repository, RequestKey, RunId,
+    TableName, Unreadable, millis, read,
 };
 use crate::ports::{Clock, Doorbell, Entropy, Page, PoolQueue, Store, StoreError};
 
@@ -99,7 +99,8 @@ impl CliContext {
     }
 
     /// The items of a run whose sort keys begin with a prefix, under the repository in lower case and, as keys were
-    /// written before, as it is spelt. A role that is confined to the keys of today may not look for the others.
+    /// written before, as it is spelt; where there are none, in any other spelling. A role that is confined to the keys
+    /// of today may not look for the others.
     pub(crate) async fn of_run(
         &self,
         repository: &Repository,
@@ -116,7 +117,38 @@ impl CliContext {
                 Err(error) => return Err(self.failed(&error)),
             }
         }
+        if items.is_empty() {
+            items = self.in_any_spelling(repository, run_id, sk_prefix).await?;
+        }
         Ok(items)
+    }
+
+    /// The items of a run under a key of its repository with other capitals, which no query finds.
+    async fn in_any_spelling(
+        &self,
+        repository: &Repository,
+        run_id: &RunId,
+        sk_prefix: &str,
+    ) -> CliResult<Vec<Item>> {
+        let ours = |item: &Item| {
+            RecordId::of(item).is_some_and(|id| {
+                let of_run = |key: &RequestKey| key.repository.is(repository) && key.run_id == *run_id;
+                id.request().is_some_and(of_run) && id.sk().starts_with(sk_prefix)
+            })
+        };
+        let (mut items, mut after) = (Vec::new(), None);
+        loop {
+            match self.store.list(after.as_ref()).await {
+                Ok(mut page) => {
+                    page.items.retain(&ours);
+                    if !gather(&mut items, page, &mut after) {
+                        return Ok(items);
+                    }
+                }
+                Err(StoreError::Denied(_)) => return Ok(Vec::new()),
+                Err(error) => return Err(self.failed(&error)),
+            }
+        }
     }
 
     /// Records a change in the audit trail. Best effort: a person who may make the change need not be allowed to write

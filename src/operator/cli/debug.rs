@@ -17,6 +17,7 @@ use super::what::OneArgs;
 use super::{json, logs};
 use crate::explain::{self, CAUSES, Probable, Said};
 use crate::model::{Event, Item, Reading, RecordId, Repository, TableName, read};
+use crate::yard::{Now, Yard};
 
 /// Most events on the page, the last ones.
 const EVENTS: usize = 20;
@@ -70,10 +71,16 @@ pub(crate) async fn run(context: &mut CliContext, args: &DebugArgs, target: &Exp
     }
     happened.sort_by_key(|item| RecordId::of(item).map(|key| (key.sk(), key.pk())));
     let told: Vec<Event> = happened.iter().filter_map(event).collect();
-    let mut said = explain::evidence(&items, &keys, &told);
+    let (yard, now, _) = explain::picture(&items, context.clock.now());
+    let mut said = explain::evidence(&yard, &now, &items, &keys, &told);
     let logs = written(context, &keys).await?;
-    said.extend(logs.iter().flat_map(|(id, parts)| words(id, parts)));
-    let causes = explain::probable(said.iter().map(|one| one.words.as_str()));
+    let wrong = explain::wrong(&yard, &now, &stands.record);
+    for (id, parts) in &logs {
+        let bad = wrong && failed(&yard, &now, &keys, id);
+        said.extend(words(id, parts).map(|said| Said { sign: bad, ..said }));
+    }
+    let signs = said.iter().filter(|one| one.sign);
+    let causes = explain::probable(signs.map(|one| one.words.as_str()));
     let last = &happened[happened.len().saturating_sub(EVENTS)..];
     let page = document(&stands.record, &stands.lines, last, &said, &causes);
     context.screen.document(&page);
@@ -86,7 +93,19 @@ pub(crate) async fn run(context: &mut CliContext, args: &DebugArgs, target: &Exp
     if context.screen.format.for_programs() {
         return Ok(());
     }
-    for line in &stands.lines {
+    tell(context, &stands.lines, last, &said, wrong.then_some(&causes));
+    Ok(())
+}
+
+/// All of it, for a person; no causes where nothing is wrong.
+fn tell(
+    context: &mut CliContext,
+    lines: &[String],
+    last: &[Item],
+    said: &[Said],
+    causes: Option<&Vec<Probable<'_>>>,
+) {
+    for line in lines {
         context.screen.say(plain(line));
     }
     if !last.is_empty() {
@@ -99,22 +118,28 @@ pub(crate) async fn run(context: &mut CliContext, args: &DebugArgs, target: &Exp
         context.screen.say("\nWhat was said:");
     }
     for one in said.iter().take(WORDS) {
-        context.screen.say(format!("  {}: {}", one.by, plain(&one.words)));
+        let mut lines = one.words.lines();
+        context.screen.say(format!("  {}: {}", plain(&one.by), plain(lines.next().unwrap_or_default())));
+        for line in lines {
+            context.screen.say(format!("    {}", plain(line)));
+        }
     }
     context.screen.say("");
-    for one in &causes {
+    let found = causes.map_or(&[][..], Vec::as_slice);
+    for one in found {
         let by = said.iter().find(|said| said.words == one.said).map_or("", |said| said.by.as_str());
         context.screen.say(format!("probable cause: {}", one.cause.why));
-        context.screen.say(format!("  known by: {by}: {}", plain(one.said)));
+        context.screen.say(format!("  known by: {}: {}", plain(by), plain(&telling(one))));
         context.screen.say(format!("  fix: {}", one.cause.fix));
     }
-    if causes.is_empty() {
+    if causes.is_none() {
+        context.screen.say("nothing is wrong with it now; what was said above is over, or is no failure");
+    } else if found.is_empty() {
         context.screen.say(format!(
             "no probable cause: nothing that was said fits one of the {} known ones",
             CAUSES.len()
         ));
     }
-    Ok(())
 }
 
 /// The logs of the machines among these records that were written: id, and name and text of each part.
@@ -127,6 +152,21 @@ async fn written(context: &CliContext, keys: &[RecordId]) -> CliResult<Vec<Machi
     Ok(all)
 }
 
+/// Whether a machine among these records is in trouble, so that its logs say why.
+fn failed(yard: &Yard, now: &Now, keys: &[RecordId], id: &str) -> bool {
+    let machine = |key: &&RecordId| key.instance().is_some_and(|arn| arn.instance_id() == id);
+    keys.iter().find(machine).is_some_and(|key| explain::wrong(yard, now, key))
+}
+
+/// The words by which a cause is known: of several lines that with its sign.
+fn telling(one: &Probable<'_>) -> String {
+    let line = one
+        .said
+        .lines()
+        .find(|line| explain::probable([*line]).iter().any(|of| of.cause.name == one.cause.name));
+    line.unwrap_or(one.said).to_owned()
+}
+
 /// A machine and the parts of its logs.
 type MachineLogs = (String, Vec<(String, String)>);
 
@@ -134,8 +174,8 @@ type MachineLogs = (String, Vec<(String, String)>);
 fn words<'a>(id: &'a str, parts: &'a [(String, String)]) -> impl Iterator<Item = Said> + 'a {
     parts.iter().filter_map(move |(name, text)| {
         let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
-        let last = lines[lines.len().saturating_sub(LAST_LINES)..].join(" ");
-        let said = || Said { by: format!("the log `{name}` of {id}"), words: last };
+        let last = lines[lines.len().saturating_sub(LAST_LINES)..].join("\n");
+        let said = || Said { by: format!("the log `{name}` of {id}"), words: last, sign: false };
         (!lines.is_empty()).then(said)
     })
 }
@@ -189,7 +229,8 @@ fn document(
     said: &[Said],
     causes: &[Probable<'_>],
 ) -> Value {
-    let said: Vec<Value> = said.iter().map(|one| json!({"by": one.by, "words": one.words})).collect();
+    let said: Vec<Value> =
+        said.iter().map(|one| json!({"by": one.by, "words": one.words, "sign": one.sign})).collect();
     let cause = |one: &Probable<'_>| json!({"cause": one.cause.name, "message": one.cause.why, "fix": one.cause.fix, "said": one.said});
     json!({
         "record": record.to_string(),

@@ -174,7 +174,19 @@ fn sections(kind: &str) -> &'static [Section] {
             ),
             ("Shares", &["sharing", "usage"]),
             ("Sizing", &["sizing", "sizedDesired"]),
-            ("Runners", &["registrationMode", "labels", "labelMode", "runnerGroup", "jobs", "runner"]),
+            (
+                "Runners",
+                &[
+                    "registrationMode",
+                    "labels",
+                    "labelMode",
+                    "runnerGroup",
+                    "registeredAhead",
+                    "ahead",
+                    "jobs",
+                    "runner",
+                ],
+            ),
             ("Launch", &["launch", "image", "replacement"]),
         ],
         "launch" => &[

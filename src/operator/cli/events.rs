@@ -18,6 +18,7 @@ use super::run::repository_hint;
 use super::screen::{Format, Screen};
 use super::selector::{Selector, kind_of};
 use super::table::{columns, distance, more_columns};
+use super::usage::one_of;
 use super::what::OneArgs;
 use crate::model::{EventType, Item, Kind, RecordId, Repository, text_of, time_of};
 
@@ -27,6 +28,8 @@ use crate::model::{EventType, Item, Kind, RecordId, Repository, text_of, time_of
 Examples:
   runyard events --since 30m
   runyard events -o wide                                # with the moment and the type of each
+  runyard events --type Warning --limit 20              # the last twenty that somebody should mind
+  runyard events pool linux-x64 --reason LaunchFailed
   runyard events request 1234567890 --watch
   runyard events instance i-0123456789abcdef0 -o json")]
 pub(crate) struct EventsArgs {
@@ -39,8 +42,32 @@ pub(crate) struct EventsArgs {
     /// Only what happened this long ago or later [default: seven days]
     #[arg(long, value_name = "DURATION", value_parser = duration::past, allow_negative_numbers = true)]
     since: Option<Duration>,
+    /// Only those of this type
+    #[arg(long = "type", value_name = "TYPE", value_parser = one_of::<EventType>(EventType::ALL, EventType::as_str))]
+    of_type: Option<EventType>,
+    /// Only those with one of these reasons, several with commas
+    #[arg(long, value_name = "REASON", value_delimiter = ',')]
+    reason: Vec<String>,
+    /// At most so many: the last ones
+    #[arg(long, value_name = "N")]
+    limit: Option<usize>,
     #[command(flatten)]
     look: LookArgs,
+}
+
+impl EventsArgs {
+    /// Whether an event is wanted, by its type and its reason.
+    fn wants(&self, item: &Item) -> bool {
+        let reason = text_of(item, "reason").unwrap_or_default();
+        self.of_type.is_none_or(|of| text_of(item, "type") == Some(of.as_str()))
+            && (self.reason.is_empty() || self.reason.iter().any(|one| one.eq_ignore_ascii_case(reason)))
+    }
+
+    /// The last of some events, as many as are wanted of one look.
+    fn last(&self, mut items: Vec<Item>) -> Vec<Item> {
+        let more = self.limit.map_or(0, |limit| items.len().saturating_sub(limit));
+        items.split_off(more)
+    }
 }
 
 /// How far back events are told where nobody says.
@@ -76,7 +103,9 @@ pub(crate) async fn run(context: &mut CliContext, args: &EventsArgs, target: &Ev
             None => all(context, since).await?,
         };
         let first = seen.is_empty();
-        items.retain(|item| RecordId::of(item).is_some_and(|key| seen.insert(key)));
+        items.retain(|item| args.wants(item) && RecordId::of(item).is_some_and(|key| seen.insert(key)));
+        // What comes later in a watch is always told.
+        let items = if first { args.last(items) } else { items };
         show(context, args.look.watch, first, &items);
         if !args.look.watch || context.screen.closed() {
             return Ok(());
@@ -230,5 +259,32 @@ mod tests {
         assert!(warned.contains("Warning") && warned.contains("TYPE"), "{warned}");
         let below = lines(&Screen::nowhere(Format::Text), &normal, None, false);
         assert!(below.starts_with("2026-01-01T00:00:00.123Z  Normal"), "a moment, and no heads: {below}");
+    }
+
+    #[test]
+    fn events_are_narrowed_by_type_and_reason_and_the_last_are_kept() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            args: EventsArgs,
+        }
+        let items = || {
+            let (normal, mut warned) = (event(EventType::Normal, "a"), event(EventType::Warning, "b"));
+            warned.insert("reason".into(), text("LaunchFailed"));
+            vec![normal.clone(), warned, normal]
+        };
+        let told = |line: &[&str]| {
+            let line =
+                <Line as clap::Parser>::try_parse_from(std::iter::once(&"events").chain(line)).unwrap();
+            let wanted = items().into_iter().filter(|item| line.args.wants(item)).collect();
+            let left = line.args.last(wanted);
+            left.iter().map(|item| text_of(item, "message").unwrap().to_owned()).collect::<String>()
+        };
+        assert_eq!(told(&[]), "aba");
+        assert_eq!(told(&["--type", "Warning"]), "b");
+        assert_eq!(told(&["--reason", "ready"]), "aa");
+        assert_eq!(told(&["--reason", "ready,launchfailed", "--limit", "2"]), "ba");
+        assert_eq!(told(&["--limit", "0"]), "");
+        assert!(<Line as clap::Parser>::try_parse_from(["events", "--type", "Bad"]).is_err());
     }
 }

@@ -18,6 +18,8 @@ use crate::ports::StoreError;
 /// Ends machines.
 #[derive(Debug, Args)]
 #[command(after_help = "\
+Where a run would lose its machine, it asks on a terminal first; elsewhere --yes is needed.
+
 Examples:
   runyard expire i-0123456789abcdef0          # if it is idle
   runyard expire i-0123456789abcdef0 --now    # even if a run is on it
@@ -32,7 +34,7 @@ pub(crate) struct ExpireArgs {
     /// Also what is busy: a machine with a run, or with --idle one that is still being cleaned
     #[arg(long)]
     now: bool,
-    /// Do not ask before several machines end
+    /// Do not ask before several machines end, or one that a run has
     #[arg(long, short)]
     yes: bool,
     /// Say what would end, and do nothing
@@ -73,15 +75,18 @@ pub(crate) async fn run(context: &mut CliContext, args: &ExpireArgs, target: &Ta
     if args.dry_run {
         return would_end(context, args, &items);
     }
-    // Without a terminal it goes on as it always did: scripts name one class with --idle.
-    if items.len() > 1 && context.screen.can_ask() {
-        let question = format!("{} machines of {} end. Go on?", items.len(), args.name);
-        context.screen.confirm(args.yes, "CLASS", &args.name, &question)?;
+    let lost = runs(&items);
+    if let Some(question) = question(args, &items, &lost)
+        // Of idle machines nobody loses anything: a script that names a class goes on.
+        && (!lost.is_empty() || context.screen.can_ask())
+    {
+        context.screen.confirm(args.yes, "INSTANCE|CLASS", &args.name, &question)?;
     }
+    let agreed = args.yes || !lost.is_empty();
     let mut after = Vec::new();
     let mut refused = Vec::new();
     for item in &items {
-        match expire(context, item, args).await {
+        match expire(context, item, args, agreed).await {
             Ok(item) => after.push(item),
             Err(failure) => refused.extend(failure.problems),
         }
@@ -127,7 +132,28 @@ async fn idle(context: &CliContext, class: &ClassName, cleaning_too: bool) -> Cl
     context.all_that(wanted).await
 }
 
-async fn expire(context: &mut CliContext, item: &Item, args: &ExpireArgs) -> CliResult<Item> {
+/// The runs that would lose a machine.
+fn runs(items: &[Item]) -> Vec<String> {
+    let held = |item: &Item| match read::<Instance>(item) {
+        Reading::Record(instance) => instance.run().map(ToString::to_string),
+        Reading::Newer { .. } | Reading::Unreadable(_) => None,
+    };
+    items.iter().filter_map(held).collect()
+}
+
+/// What a person is asked first, if anything is to be asked.
+fn question(args: &ExpireArgs, items: &[Item], lost: &[String]) -> Option<String> {
+    let (number, name) = (items.len(), &args.name);
+    match (number, lost) {
+        (_, []) if number < 2 => None,
+        (_, []) => Some(format!("{number} machines of {name} end. Go on?")),
+        // Without --now it is refused, and says how.
+        (_, _) if !args.now => None,
+        (_, lost) => Some(format!("Run {} loses its machine {name}. Go on?", lost.join(", "))),
+    }
+}
+
+async fn expire(context: &mut CliContext, item: &Item, args: &ExpireArgs, agreed: bool) -> CliResult<Item> {
     let key = RecordId::of(item).expect("what was found by its key has one");
     let mut found: Option<Instance> = None;
     let written = {
@@ -142,7 +168,7 @@ async fn expire(context: &mut CliContext, item: &Item, args: &ExpireArgs) -> Cli
             if instance.state() == State::Terminated {
                 return Ok(Ok(None));
             }
-            if let Err(failure) = may_end(&instance, args) {
+            if let Err(failure) = may_end(&instance, args).and_then(|()| still_agreed(&instance, agreed)) {
                 return Ok(Err(failure));
             }
             let write = ending(&instance, millis(context.clock.now()), &context.environment.actor());
@@ -184,6 +210,14 @@ fn may_end(instance: &Instance, args: &ExpireArgs) -> CliResult {
         return Err(CliFailure::error("INSTANCE", id, message, "run the command again"));
     }
     Ok(())
+}
+
+/// Whether a machine that nobody had when it was looked at may be taken from the run that has it by now.
+fn still_agreed(instance: &Instance, agreed: bool) -> CliResult {
+    let Some(run) = instance.run().filter(|_| !agreed) else { return Ok(()) };
+    let message = format!("is {} for run {run} by now", instance.state());
+    let id = instance.facts.instance_id.to_string();
+    Err(CliFailure::error("INSTANCE", id, message, "run the command again, with --yes to end it anyway"))
 }
 
 /// The write that lets a machine's time be over. Deadlines are the operator's clock, which is not ours: the moment it

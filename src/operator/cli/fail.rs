@@ -17,10 +17,12 @@ use crate::ports::StoreError;
 /// Ends a stuck request.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The operator fails the request and gives its machines back, as if its time were over.
+The operator fails the request and gives its machines back, as if its time were over. Where it holds machines, its run \
+loses them: on a terminal it asks first, elsewhere --yes is needed.
 
 Examples:
   runyard fail 1234567890
+  runyard fail 1234567890 --yes
   runyard fail 1234567890/gpu --repository acme/web")]
 pub(crate) struct FailArgs {
     /// The request; its latest attempt unless one is given
@@ -60,8 +62,7 @@ pub(crate) async fn run(
         context.screen.document(&item.as_ref().map_or(Value::Null, json::record));
         return Ok(());
     }
-    // Without a terminal it goes on as it always did.
-    if holds > 0 && !phase.is_final() && context.screen.can_ask() {
+    if holds > 0 && !phase.is_final() {
         let question =
             format!("{} is {phase}, and its {holds} machines are taken from it. Go on?", request.id);
         context.screen.confirm(args.yes, "REQUEST", &request.id.to_string(), &question)?;

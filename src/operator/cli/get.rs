@@ -29,7 +29,8 @@ use order::Order;
 /// Lists records.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Kinds have short names: i, r (req), p (po), l. Requests that have ended are listed with --all alone. A machine may be \
+Kinds have short names: i, r (req), p (po), l. Requests and instances that have \
+ended are listed with --all alone. A machine may be \
 named by the beginning of its id. A path is a subset of kubectl's: .name, ['name'], [0], [*].
 
 Examples:
@@ -77,7 +78,7 @@ struct Only {
     /// Only what is paid for so
     #[arg(long, value_name = "CLASS", conflicts_with = "names", value_parser = one_of::<UsageClass>(UsageClass::ALL, UsageClass::as_str))]
     usage_class: Option<UsageClass>,
-    /// Also requests that have ended
+    /// Also requests and instances that have ended
     #[arg(long, short = 'A', conflicts_with = "names")]
     all: bool,
 }
@@ -129,11 +130,22 @@ impl Only {
             && says("phase", self.phase.map(Phase::as_str), Some(Phase::Pending.as_str()))
     }
 
-    /// Whether it is a request that has ended, and nobody asked for such.
-    fn hides(&self, item: &Item) -> bool {
-        let ended = |text: &str| text.parse::<Phase>().is_ok_and(Phase::is_final);
-        let over = text_of(item, "phase").is_some_and(ended);
-        !self.all && self.phase.is_none() && kind_of(item) == Some(Kind::Request) && over
+    /// Whether it is a request or a machine that has ended, and nobody asked for such.
+    fn hides(&self, item: &Item, order: &Order) -> bool {
+        let (over, asked) = match kind_of(item) {
+            Some(Kind::Request) => {
+                let ended = |text: &str| text.parse::<Phase>().is_ok_and(Phase::is_final);
+                (text_of(item, "phase").is_some_and(ended), self.phase.is_some() || order.selects("phase"))
+            }
+            Some(Kind::Instance) => {
+                let ended = |text: &str| text.parse::<State>().is_ok_and(|state| !state.live());
+                (text_of(item, "state").is_some_and(ended), self.state.is_some() || order.selects("state"))
+            }
+            Some(Kind::Agent | Kind::Pool | Kind::Launch | Kind::Lease | Kind::Event) | None => {
+                (false, false)
+            }
+        };
+        over && !asked && !self.all
     }
 
     /// What an empty list is not to say of all there are.
@@ -230,7 +242,7 @@ pub(crate) async fn run(context: &mut CliContext, args: &GetArgs, target: &GetTa
 struct Listing {
     items: Vec<(Noun, Item)>,
     everything: Vec<Item>,
-    /// How many ended requests are not listed.
+    /// How many ended requests and instances are not listed.
     hidden: usize,
     document: Value,
     mark: String,
@@ -279,8 +291,11 @@ async fn list(
         let of = |id: RecordId| id.request().map(|id| id.repository.clone());
         items.retain(|item| RecordId::of(item).and_then(of).is_some_and(|of| of.is(repository)));
     }
+    if let Some(problem) = args.order.refused(&items) {
+        return Err(CliFailure::usage(problem));
+    }
     let before = items.len();
-    items.retain(|item| !only.hides(item));
+    items.retain(|item| !only.hides(item, &args.order));
     let hidden = before - items.len();
     let mut all = Vec::new();
     for of in &nouns {

@@ -10,13 +10,18 @@ use crate::model::{AttributeValue, Item};
 /// A record as an object.
 pub(crate) fn record(item: &Item) -> Value {
     let shown = item.iter().filter(|(name, _)| !matches!(name.as_str(), "pk" | "sk"));
-    Value::Object(shown.map(|(name, value)| (name.clone(), attribute(value))).collect())
+    Value::Object(shown.map(|(name, value)| (name.clone(), named(name, value))).collect())
 }
 
 /// Records as the contract's list.
 pub(crate) fn list<'a>(items: impl IntoIterator<Item = &'a Item>) -> Value {
     let items: Vec<Value> = items.into_iter().map(record).collect();
     Value::Object(Map::from_iter([("items".to_owned(), Value::Array(items))]))
+}
+
+/// An attribute under its name. What is secret of a label is nobody's to read who reads records.
+fn named(name: &str, value: &AttributeValue) -> Value {
+    if name == "labelSuffix" { Value::String("********".to_owned()) } else { attribute(value) }
 }
 
 fn attribute(value: &AttributeValue) -> Value {
@@ -30,7 +35,7 @@ fn attribute(value: &AttributeValue) -> Value {
         AttributeValue::M(map) => {
             let mut pairs: Vec<_> = map.iter().collect();
             pairs.sort_by_key(|(name, _)| name.as_str());
-            Value::Object(pairs.into_iter().map(|(name, value)| (name.clone(), attribute(value))).collect())
+            Value::Object(pairs.into_iter().map(|(name, value)| (name.clone(), named(name, value))).collect())
         }
         AttributeValue::B(bytes) => Value::String(BASE64.encode(bytes)),
         AttributeValue::Ss(set) => texts(set),
@@ -71,6 +76,14 @@ mod tests {
             ("request".into(), AttributeValue::M(request)),
             ("gone".into(), AttributeValue::Null(true)),
         ])
+    }
+
+    #[test]
+    fn the_secret_part_of_a_label_is_shown_nowhere() {
+        let secret = || ("labelSuffix".to_owned(), AttributeValue::S("abcd1234".into()));
+        let accepted = AttributeValue::M([secret()].into_iter().collect());
+        let shown = record(&Item::from([secret(), ("accepted".to_owned(), accepted)]));
+        assert_eq!(shown, json!({"labelSuffix": "********", "accepted": {"labelSuffix": "********"}}));
     }
 
     #[test]

@@ -34,6 +34,8 @@ What jobs wrote is GitHub's to show. The logs of a machine that has ended are ke
 Examples:
   runyard logs i-0123456789abcdef0
   runyard logs 1234567890 --repository acme/web     # of the machines of a request
+  runyard logs i-0123456789abcdef0 --follow         # what is new, again and again
+  runyard logs i-0123456789abcdef0 --tail 20
   runyard logs i-0123456789abcdef0 --stored         # ask nobody")]
 pub(crate) struct LogsArgs {
     /// A machine's id or its beginning, or a request: RUN_ID[/NAME[/ATTEMPT]]
@@ -45,6 +47,15 @@ pub(crate) struct LogsArgs {
     /// Do not ask the agents: show what they wrote last
     #[arg(long)]
     stored: bool,
+    /// Ask again and again, and show the lines that are new
+    #[arg(long, short, conflicts_with = "stored")]
+    follow: bool,
+    /// At most so many lines of each part: the last ones
+    #[arg(long, value_name = "N")]
+    tail: Option<usize>,
+    /// Only logs that were written this long ago or later
+    #[arg(long, value_name = "DURATION", value_parser = duration::past, allow_negative_numbers = true)]
+    since: Option<Duration>,
     /// How long to wait for an agent's answer
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::patience)]
     timeout: Duration,
@@ -84,23 +95,64 @@ pub(crate) async fn run(
         return Err(CliFailure::error("REQUEST", &args.name, message, fix));
     }
     let mut interrupts = Interrupts::listen()?;
-    let (mut found, mut failures) = (Vec::new(), Vec::new());
-    let mut exit = Exit::Error;
-    for machine in &machines {
-        let instance: Instance = readable(machine)?;
-        match of_machine(context, args, &instance, &mut interrupts).await {
-            Ok(log) => {
-                show(context, &instance, &log);
-                found.push(log);
-            }
-            Err(failure) => {
-                exit = failure.exit;
-                failures.extend(failure.problems);
+    let mut shown = Shown::default();
+    loop {
+        let (mut found, mut failures) = (Vec::new(), Vec::new());
+        let mut exit = Exit::Error;
+        for machine in &machines {
+            let instance: Instance = readable(machine)?;
+            match of_machine(context, args, &instance, &mut interrupts).await {
+                Ok(log) if args.is_too_old(&log, context.clock.now()) => {}
+                Ok(log) => {
+                    show(context, args, &instance, &log, &mut shown);
+                    found.push(log);
+                }
+                Err(failure) => {
+                    exit = failure.exit;
+                    failures.extend(failure.problems);
+                }
             }
         }
+        if !args.follow {
+            context.screen.document(&json::list(&found));
+            return if failures.is_empty() { Ok(()) } else { Err(CliFailure { exit, problems: failures }) };
+        }
+        for log in &found {
+            context.screen.next_document(&json::record(log));
+        }
+        if !failures.is_empty() {
+            return Err(CliFailure { exit, problems: failures });
+        }
+        if context.screen.closed() {
+            return Ok(());
+        }
+        if let Waited::Interrupted(caught) = until(FOLLOW, &mut interrupts, async || Ok(None::<()>)).await? {
+            let failure = CliFailure { exit: Exit::Signal(caught), problems: Vec::new() };
+            return Err(failure);
+        }
     }
-    context.screen.document(&json::list(&found));
-    if failures.is_empty() { Ok(()) } else { Err(CliFailure { exit, problems: failures }) }
+}
+
+/// How long `--follow` waits from one answer to the next question.
+const FOLLOW: Duration = Duration::from_secs(5);
+
+/// The lines of each part that were shown last.
+type Shown = std::collections::BTreeMap<(String, String), Vec<String>>;
+
+impl LogsArgs {
+    /// Whether a log was written before what is asked for.
+    fn is_too_old(&self, log: &Item, now: Timestamp) -> bool {
+        let since = self.since.map(|length| now.saturating_sub(length).unwrap_or(Timestamp::MIN));
+        since.zip(time_of(log, "at")).is_some_and(|(since, at)| at < since)
+    }
+}
+
+/// The lines of a part that were not there before: a part is the end of a longer text, so what it has in common with the
+/// last one is the end of that and the beginning of this.
+fn new_lines<'a>(before: &[String], now: &'a [String]) -> &'a [String] {
+    let common = (0..=before.len().min(now.len())).rev();
+    let mut common = common.filter(|count| before[before.len() - count..] == now[..*count]);
+    &now[common.next().unwrap_or_default()..]
 }
 
 /// The machines that a request holds or held, as far as their records are there.
@@ -235,7 +287,7 @@ pub(crate) fn parts(log: &Item) -> Vec<(String, String)> {
     parts.iter().filter_map(part).collect()
 }
 
-fn show(context: &mut CliContext, instance: &Instance, log: &Item) {
+fn show(context: &mut CliContext, args: &LogsArgs, instance: &Instance, log: &Item, shown: &mut Shown) {
     let id = &instance.facts.instance_id;
     let (at, because) = (text_of(log, "at").unwrap_or_default(), text_of(log, "because").unwrap_or_default());
     let version = text_of(log, "agentVersion").unwrap_or_default();
@@ -244,11 +296,37 @@ fn show(context: &mut CliContext, instance: &Instance, log: &Item) {
         "late" => "written because its first boot takes long".to_owned(),
         signal => format!("written with {signal}"),
     };
-    context.screen.say(plain(&format!("instance {id}: {why}, at {at} by agent {version}")));
+    let again = shown.keys().any(|(of, _)| of.as_str() == id.as_str());
+    if !again {
+        context.screen.say(plain(&format!("instance {id}: {why}, at {at} by agent {version}")));
+    }
     for (name, said) in parts(log) {
-        context.screen.say(format!("\n==> {name} <=="));
-        for line in said.lines() {
-            context.screen.say(plain(line));
+        let lines: Vec<String> = said.lines().map(plain).collect();
+        let before = shown.insert((id.to_string(), name.clone()), lines.clone()).unwrap_or_default();
+        let new = new_lines(&before, &lines);
+        let new = &new[args.tail.map_or(0, |tail| new.len().saturating_sub(tail))..];
+        if new.is_empty() && again {
+            continue;
         }
+        context.screen.say(format!("\n==> {name} <=="));
+        for line in new {
+            context.screen.say(line);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_that_goes_on_shows_what_is_new_alone() {
+        let lines = |text: &str| text.chars().map(String::from).collect::<Vec<_>>();
+        let new = |before: &str, now: &str| new_lines(&lines(before), &lines(now)).concat();
+        assert_eq!(new("", "abc"), "abc");
+        assert_eq!(new("abc", "abc"), "");
+        assert_eq!(new("abc", "bcde"), "de", "its beginning was cut off meanwhile");
+        assert_eq!(new("abc", "xyz"), "xyz", "so much was written that nothing is left of the last");
+        assert_eq!(new("aba", "abab"), "b");
     }
 }

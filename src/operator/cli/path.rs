@@ -3,6 +3,7 @@
 
 use serde_json::Value;
 
+use super::screen::visible;
 use crate::model::FieldError;
 
 /// One step of a path.
@@ -76,6 +77,16 @@ impl Path {
             return None;
         }
         Some(found.into_iter().map(text_of).collect::<Vec<_>>().join(" "))
+    }
+}
+
+impl std::fmt::Display for Path {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.iter().try_for_each(|step| match step {
+            PathStep::Name(name) => write!(f, ".{name}"),
+            PathStep::At(at) => write!(f, "[{at}]"),
+            PathStep::Every => write!(f, "[*]"),
+        })
     }
 }
 
@@ -190,7 +201,7 @@ fn fill(pieces: &[Piece], document: &Value, text: &mut String) {
     for piece in pieces {
         match piece {
             Piece::Text(literal) => text.push_str(literal),
-            Piece::Path(path) => text.push_str(&path.text(document).unwrap_or_default()),
+            Piece::Path(path) => text.push_str(&visible(&path.text(document).unwrap_or_default())),
             Piece::Range(path, inner) => {
                 path.find(document).into_iter().for_each(|one| fill(inner, one, text))
             }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::path::{Path, Template};
-use super::screen::Format;
+use super::screen::{Format, plain, visible};
 use super::table::lined_up;
 use crate::model::FieldError;
 
@@ -80,12 +80,16 @@ impl Pick {
             None => vec![document],
         };
         match self {
-            Self::Name => items.into_iter().filter_map(name).map(|name| format!("{name}\n")).collect(),
+            Self::Name => {
+                items.into_iter().filter_map(name).map(|name| format!("{}\n", plain(&name))).collect()
+            }
             Self::Template(template) => template.fill(document),
             Self::Csv | Self::Focus => csv(&items, headed),
             Self::Columns(columns) => {
                 let heads: Vec<String> = columns.iter().map(|(head, _)| head.clone()).collect();
-                let cell = |item: &Value, path: &Path| path.text(item).unwrap_or_else(|| "<none>".into());
+                let cell = |item: &Value, path: &Path| {
+                    path.text(item).map_or_else(|| "<none>".into(), |text| plain(&text))
+                };
                 let row = |item: &Value| columns.iter().map(|(_, path)| cell(item, path)).collect();
                 let rows = headed.then(|| heads.clone()).into_iter().chain(items.into_iter().map(row));
                 lined_up(None, &heads, rows.collect())
@@ -106,9 +110,15 @@ fn csv(items: &[&Value], headed: bool) -> String {
     };
     let columns: BTreeSet<String> =
         items.iter().flat_map(fields).filter_map(|(name, single)| single.then_some(name)).collect();
+    // A spreadsheet would take such a text for a formula, and run it.
+    let inert = |text: &str| {
+        let formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
+        if formula { format!("'{text}") } else { text.to_owned() }
+    };
     let cell = |text: &str| {
+        let text = visible(&inert(text));
         let quoted = text.contains(['"', ',', '\n', '\r']);
-        if quoted { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
+        if quoted { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
     };
     let line = |cells: Vec<String>| format!("{}\n", cells.join(","));
     let text = |value: Option<&Value>| match value {
@@ -154,6 +164,19 @@ mod tests {
         assert_eq!(picked(true), "a,b,c,d\n\"x,y\",1,,\n\"say \"\"no\"\"\",,,0.5\n");
         assert_eq!(picked(false).lines().count(), 2);
         assert_eq!(Output::parse("csv").unwrap().pick.unwrap().of(&json!({"items": []}), true), "");
+    }
+
+    #[test]
+    fn a_cell_that_a_spreadsheet_would_run_is_text_and_a_number_stays_one() {
+        let of = |value: Value| Output::parse("csv").unwrap().pick.unwrap().of(&json!({"a": value}), false);
+        assert_eq!(
+            of(json!("=HYPERLINK(\"http://e\",\"x\")")),
+            "\"'=HYPERLINK(\"\"http://e\"\",\"\"x\"\")\"\n"
+        );
+        for text in ["+1", "-1", "@a", "\tx"] {
+            assert!(of(json!(text)).starts_with('\''), "{text:?}");
+        }
+        assert_eq!((of(json!(-1)), of(json!("a=b"))), ("-1\n".to_owned(), "a=b\n".to_owned()));
     }
 
     #[test]

@@ -14,10 +14,10 @@ use super::run::repository_hint;
 use super::screen::plain;
 use super::selector::{Selector, kind_of};
 use super::what::OneArgs;
-use crate::config::{self, Config};
+use crate::config::{self, Config, ScopeKind};
 use crate::decide::{Effect, Plan, Planned, Policy, Wait};
 use crate::explain;
-use crate::model::{Item, Kind, Launch, Pool, Reading, RecordId, Repository, TableName, read};
+use crate::model::{AheadStatus, Item, Kind, Launch, Pool, Reading, RecordId, Repository, TableName, read};
 use crate::yard::{Unit, Yard};
 
 /// Of how many waiting requests `explain pool` tells why they wait.
@@ -78,6 +78,7 @@ pub(crate) fn policy(file: Option<&PathBuf>, table: &TableName) -> CliResult<Pol
         prices: std::sync::Arc::new(config.prices),
         sharing: config.sharing,
         github: config.github.is_some(),
+        organization: config.github.as_ref().is_some_and(|github| github.scope == ScopeKind::Organization),
         inventory: false,
     })
 }
@@ -135,7 +136,15 @@ pub(crate) async fn plan(context: &mut CliContext, policy: &Policy) -> CliResult
     let ahead = hours_ahead(&records, now);
     let hours: Vec<Value> =
         ahead.iter().map(|(class, told)| json!({"resourceClass": class, "message": told})).collect();
-    context.screen.document(&json!({"items": items, "waits": waiting, "ahead": hours}));
+    let off = not_registered_ahead(&records);
+    let slower: Vec<Value> = off
+        .iter()
+        .map(
+            |(class, told)| json!({"resourceClass": class, "reasons": told.reasons, "message": told.message}),
+        )
+        .collect();
+    let document = json!({"items": items, "waits": waiting, "ahead": hours, "notRegisteredAhead": slower});
+    context.screen.document(&document);
     if actions.is_empty() {
         context.screen.say("there is nothing to do");
     }
@@ -148,19 +157,35 @@ pub(crate) async fn plan(context: &mut CliContext, policy: &Policy) -> CliResult
     for (class, told) in &ahead {
         context.screen.say(format!("ahead: class {class}: {told}"));
     }
+    for (class, told) in &off {
+        context.screen.say(format!("slower: class {class}: {}", plain(&told.message)));
+    }
     Ok(())
+}
+
+/// The classes whose runners are not registered ahead of claims, and what would have to hold; not those that were made
+/// so on purpose.
+fn not_registered_ahead(items: &[Item]) -> Vec<(String, AheadStatus)> {
+    let told = |pool: Pool| {
+        let on_purpose = pool.spec.ahead_lacks().any(|off| off.is_choice());
+        let told = AheadStatus::of_pool(&pool).filter(|told| !told.on && !on_purpose)?;
+        Some((pool.spec.resource_class.to_string(), told))
+    };
+    pools(items).filter_map(told).collect()
+}
+
+fn pools(items: &[Item]) -> impl Iterator<Item = Pool> {
+    let pools = items.iter().filter(|item| kind_of(item) == Some(Kind::Pool));
+    pools.filter_map(|item| match read::<Pool>(item) {
+        Reading::Record(pool) => Some(pool),
+        Reading::Unreadable(_) | Reading::Newer { .. } => None,
+    })
 }
 
 /// The classes whose number of idle machines changes in the next hours, and how.
 fn hours_ahead(items: &[Item], now: jiff::Timestamp) -> Vec<(String, String)> {
-    let told = |item: &Item| match read::<Pool>(item) {
-        Reading::Record(pool) => {
-            let told = explain::hours_ahead(&pool, now)?;
-            Some((pool.spec.resource_class.to_string(), told))
-        }
-        Reading::Unreadable(_) | Reading::Newer { .. } => None,
-    };
-    items.iter().filter(|item| kind_of(item) == Some(Kind::Pool)).filter_map(told).collect()
+    let told = |pool: Pool| Some((pool.spec.resource_class.to_string(), explain::hours_ahead(&pool, now)?));
+    pools(items).filter_map(told).collect()
 }
 
 fn action_json(action: &Planned) -> Value {
@@ -274,6 +299,21 @@ fn launch(item: &Item) -> Option<String> {
     ))
 }
 
+/// The command that looks for what is wrong with a record.
+fn debug_of(key: &RecordId) -> Option<String> {
+    match key {
+        RecordId::Instance(arn) => Some(format!("runyard debug instance {}", arn.instance_id())),
+        RecordId::Launch(id) => Some(format!("runyard debug launch {id}")),
+        RecordId::Pool(class) => Some(format!("runyard debug pool {class}")),
+        RecordId::Request(_)
+        | RecordId::Agent(_)
+        | RecordId::Lease(_)
+        | RecordId::Event { .. }
+        | RecordId::Unnamed(..)
+        | RecordId::Foreign(_) => None,
+    }
+}
+
 /// How a record stands, what would be done about it, and what it waits for.
 fn about(items: &[Item], policy: &Policy, now: jiff::Timestamp, key: &RecordId) -> Vec<String> {
     let (yard, moment, _) = explain::picture(items, now);
@@ -299,10 +339,16 @@ fn about(items: &[Item], policy: &Policy, now: jiff::Timestamp, key: &RecordId) 
     let others = waits.iter().filter(of_class).take(WAITS_TOLD);
     let others = others.map(|wait| format!("waits: {}: {}", named(&wait.subject), wait.message));
     lines.extend(next.chain(own).chain(others));
+    // What ended was asked for by somebody, or is of no more use: neither is as it should be, nor wrong.
+    let over =
+        key.instance().and_then(|arn| yard.instance(arn)).is_some_and(|one| !one.instance.state().live());
     if !lines.iter().any(|line| line.starts_with("next:") || line.starts_with("waits:")) {
-        let settled = class.is_none_or(|class| explain::is_settled(&yard, moment, class));
-        let so = if settled { "it is as it should be: " } else { "" };
+        let wrong = explain::wrong(&yard, &moment, key);
+        let so = if wrong || over { "" } else { "it is as it should be: " };
         lines.push(format!("{so}there is nothing to do about it now"));
+    }
+    if let Some(debug) = debug_of(key).filter(|_| explain::wrong(&yard, &moment, key)) {
+        lines.push(format!("`{debug}` looks for the cause"));
     }
     lines
 }

@@ -1,5 +1,5 @@
 //! Shows progress: a spinner with the latest message on a terminal, one line per change in a pipe or a workflow's log,
-//! and nothing in output for programs.
+//! and on stderr where a program reads the answer.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use tokio::time::Instant;
 
 use super::duration;
-use super::screen::Screen;
+use super::screen::{Screen, plain};
 
 /// The progress of one wait.
 pub(crate) struct Progress {
@@ -23,7 +23,7 @@ const SILENCE: Duration = Duration::from_secs(30);
 impl Progress {
     /// Progress in the form that fits where answers go.
     pub(crate) fn new(screen: &Screen) -> Self {
-        let spinner = (screen.live && !screen.format.for_programs()).then(|| {
+        let spinner = (screen.live && !screen.format.for_programs() && !screen.quiet).then(|| {
             let style = ProgressStyle::with_template("{spinner} {elapsed} {wide_msg}");
             let style = style.expect("the template names only what indicatif knows");
             let spinner = ProgressBar::new_spinner().with_style(style);
@@ -43,9 +43,11 @@ impl Progress {
         line.clone_into(&mut self.last);
         self.shown = Instant::now();
         match &self.spinner {
-            Some(spinner) => spinner.set_message(line.to_owned()),
-            None if again => screen.say(format!("{line} (for {} now)", duration::show(self.begun.elapsed()))),
-            None => screen.say(line),
+            Some(spinner) => spinner.set_message(plain(line)),
+            None if again => {
+                screen.progress(&format!("{line} (for {} now)", duration::show(self.begun.elapsed())));
+            }
+            None => screen.progress(line),
         }
     }
 
@@ -75,5 +77,9 @@ mod tests {
             tokio::time::sleep(Duration::from_secs(10)).await;
         }
         assert_eq!(written(), "Pending\nReady\nReady (for 1m10s now)\nReady (for 1m40s now)\n");
+        let (mut screen, written) = Screen::kept(Format::Text);
+        screen.quiet = true;
+        Progress::new(&screen).show(&mut screen, "Pending");
+        assert_eq!(written(), "", "-q says the answer alone");
     }
 }

@@ -12,8 +12,8 @@ use super::follow;
 use super::run::{RunArgs, in_field};
 use super::{completion, context, duration, github_output, names, selector, usage};
 use crate::model::{
-    ClassName, FieldError, InstanceTypes, Item, LabelSuffix, MAX_RUNTIME_MINUTES, MOST_MACHINES, NewIntent,
-    Phase, Pool, Request, RequestKey, RunId, TableName, Uid, UsageClass, Write,
+    ClassName, FieldError, InstanceTypes, Item, Kind, LabelSuffix, MAX_RUNTIME_MINUTES, MOST_MACHINES,
+    NewIntent, Phase, Pool, Request, RequestKey, RunId, TableName, Uid, UsageClass, Write,
 };
 use crate::ports::StoreError;
 
@@ -144,7 +144,12 @@ fn types(text: &str) -> Result<InstanceTypes, FieldError> {
         let fix = "write EC2 types with * for any characters, such as 'c* m7i.*'";
         return Err(FieldError::new("allowedInstanceTypes", text, "not a list of instance types", fix));
     }
-    Ok(InstanceTypes(globs))
+    let types = InstanceTypes(globs);
+    if let Some(why) = types.out_of_bounds() {
+        let fix = "name at most 40 EC2 types or globs of 1 to 30 characters; use * to name many at once";
+        return Err(FieldError::new("allowedInstanceTypes", text, why, fix));
+    }
+    Ok(types)
 }
 
 /// What the options ask for, refused as a whole where it makes no sense.
@@ -205,10 +210,8 @@ pub(crate) async fn run(context: &mut CliContext, args: &ProvisionArgs, id: &Req
             id.run_id
         ));
     }
+    refuse_unknown_class(context, args, id).await?;
     let item = submit(context, args, id).await?;
-    if !args.wait {
-        warn_of_unknown_class(context, &args.class).await;
-    }
     let Some(interrupts) = interrupts else {
         return accepted(context, &item);
     };
@@ -216,18 +219,26 @@ pub(crate) async fn run(context: &mut CliContext, args: &ProvisionArgs, id: &Req
     follow::follow(context, follow::Following { item, limit, interrupts, keep: args.keep }).await
 }
 
-/// A class that is not there is the operator's to refuse; who does not wait for that is warned, where they may look.
-async fn warn_of_unknown_class(context: &mut CliContext, class: &ClassName) {
+/// A class that is not there is the operator's to refuse; but its refusal spends the request's name. Who may look is told
+/// before anything is written, where the yard has other classes; one that has none yet is only warned of.
+async fn refuse_unknown_class(context: &mut CliContext, args: &ProvisionArgs, id: &RequestKey) -> CliResult {
     // A workflow has no right to look, and its wait tells it.
     if context.environment.get("GITHUB_ACTIONS").is_some() {
-        return;
+        return Ok(());
     }
-    if let Ok(None) = context.item(&Pool::key_of(class)).await {
-        let refused = names::no_such_pool(context, "--class", class).await;
-        for problem in refused.problems {
-            context.screen.remark(format!("warning: class {class}: {}; {}", problem.message, problem.fix));
-        }
+    let Ok(None) = context.store.get(&Pool::key_of(&args.class)).await else { return Ok(()) };
+    // What was asked before stays what it is, whatever became of its class.
+    let key = Request::key_of(&RequestKey { repository: id.repository.folded(), ..id.clone() });
+    let Ok(None) = context.store.get(&key).await else { return Ok(()) };
+    let refused = names::no_such_pool(context, "--class", &args.class).await;
+    let pool = |item: &Item| selector::kind_of(item) == Some(Kind::Pool);
+    if context.all_that(pool).await.is_ok_and(|pools| !pools.is_empty()) {
+        return Err(refused);
     }
+    for problem in refused.problems.iter().filter(|_| !args.wait) {
+        context.screen.remark(format!("warning: class {}: {}; {}", args.class, problem.message, problem.fix));
+    }
+    Ok(())
 }
 
 fn accepted(context: &mut CliContext, item: &Item) -> CliResult {
@@ -317,6 +328,12 @@ fn same_request(theirs: &Item, ours: &Item) -> CliResult {
         };
         let fix = "use another name or a new attempt";
         return Err(CliFailure::error("request", id.to_string(), format!("is {phase}"), fix));
+    }
+    // A label that anybody can guess is no answer to a wish for one that nobody can.
+    if asked.intent.label_suffix.is_some() && there.intent.label_suffix.is_none() {
+        let fix = "release it and ask again under another --name, or leave --secret-label out";
+        let message = "exists without a secret label: jobs of others could ask for its machines";
+        return Err(CliFailure::error("request", id.to_string(), message, fix));
     }
     // The operator was first, for jobs that were re-run.
     if there.status.derived_from.is_some() && there.intent.resource_class == asked.intent.resource_class {

@@ -47,6 +47,8 @@ pub(crate) struct Screen {
     pub(crate) width: Option<usize>,
     /// Whether tables have heads.
     pub(crate) headed: bool,
+    /// Whether only the answer is wanted.
+    pub(crate) quiet: bool,
     /// What is picked out of documents.
     pick: Option<Pick>,
     /// The person who can be asked, if one is there.
@@ -72,6 +74,7 @@ impl Screen {
             live: false,
             width: None,
             headed: true,
+            quiet: false,
             pick: None,
             person: None,
             out: Box::new(std::io::sink()),
@@ -143,14 +146,28 @@ impl Screen {
     /// A line for people; programs do not get it.
     pub(crate) fn say(&mut self, line: impl AsRef<str>) {
         if !self.format.for_programs() {
-            self.text(&format!("{}\n", line.as_ref()));
+            self.text(&format!("{}\n", visible(line.as_ref())));
+        }
+    }
+
+    /// How a wait goes on: for people beside the answer, for programs on stderr, in the form of their errors.
+    pub(crate) fn progress(&mut self, line: &str) {
+        match (self.quiet, self.format) {
+            (true, _) => {}
+            (false, Format::Text | Format::Wide) => self.say(line),
+            (false, Format::Json) => {
+                let _ = writeln!(std::io::stderr(), "{}", escaped(&json!({"progress": line}).to_string()));
+            }
+            (false, Format::Yaml | Format::Picked) => {
+                let _ = writeln!(std::io::stderr(), "{}", plain(line));
+            }
         }
     }
 
     /// A line that is no answer, for people: a pipe does not get it.
     pub(crate) fn remark(&mut self, line: impl AsRef<str>) {
-        if !self.format.for_programs() {
-            let _ = writeln!(std::io::stderr(), "{}", line.as_ref());
+        if !self.format.for_programs() && !self.quiet {
+            let _ = writeln!(std::io::stderr(), "{}", visible(line.as_ref()));
         }
     }
 
@@ -166,7 +183,7 @@ impl Screen {
 
     /// Asks a person; anything but yes is no.
     pub(crate) fn ask(&mut self, question: &str) -> bool {
-        self.text(&format!("{question} [y/N] "));
+        self.text(&format!("{} [y/N] ", plain(question)));
         let mut answer = String::new();
         let read = self.person.as_mut().map(|person| person.read_line(&mut answer));
         matches!(read, Some(Ok(_))) && matches!(answer.trim(), "y" | "Y" | "yes")
@@ -196,7 +213,7 @@ impl Screen {
     /// A document for programs; people do not get it.
     pub(crate) fn document(&mut self, value: &Value) {
         match self.format {
-            Format::Json => self.text(&format!("{value:#}\n")),
+            Format::Json => self.text(&format!("{}\n", escaped(&format!("{value:#}")))),
             Format::Yaml => self.text(&yaml(value)),
             Format::Picked => self.picked(value),
             Format::Text | Format::Wide => {}
@@ -206,7 +223,7 @@ impl Screen {
     /// One of many documents, as a stream of them is read: JSON on one line, YAML after a separator.
     pub(crate) fn next_document(&mut self, value: &Value) {
         match self.format {
-            Format::Json => self.text(&format!("{value}\n")),
+            Format::Json => self.text(&format!("{}\n", escaped(&value.to_string()))),
             Format::Yaml => self.text(&format!("---\n{}", yaml(value))),
             Format::Picked => self.picked(value),
             Format::Text | Format::Wide => {}
@@ -220,8 +237,27 @@ impl Screen {
     }
 }
 
+/// As YAML. What a terminal would obey is shown as in text: YAML could only write it raw.
 fn yaml(value: &Value) -> String {
-    serde_norway::to_string(value).expect("any JSON value can be written as YAML")
+    visible(&serde_norway::to_string(value).expect("any JSON value can be written as YAML"))
+}
+
+/// JSON text whose strings have nothing that a terminal obeys: it is escaped, which reads back as the same.
+fn escaped(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    for c in json.chars() {
+        if c != '\n' && unprintable(c) {
+            text.push_str(&format!("\\u{:04x}", u32::from(c)));
+        } else {
+            text.push(c);
+        }
+    }
+    text
+}
+
+/// Lines of ours, with words of others in them, fit for a terminal.
+pub(crate) fn visible(text: &str) -> String {
+    text.chars().map(|c| if c != '\n' && unprintable(c) { '\u{fffd}' } else { c }).collect()
 }
 
 /// Says on stderr why a verb failed.
@@ -242,11 +278,11 @@ pub(crate) fn annotate(failure: &CliFailure) {
 
 fn annotations(problems: &[FieldError]) -> String {
     // As GitHub's workflow commands want it: these three characters would end the command or begin another.
-    let escaped = |text: &str| text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A");
+    let encoded = |text: &str| text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A");
     let line = |p: &FieldError| {
         let value = if p.value.is_empty() { String::new() } else { format!(" {}", p.value) };
         let text = format!("{}{value}: {} ({})", p.field, p.message, p.fix);
-        format!("::error title=Runyard::{}\n", escaped(&text))
+        format!("::error title=Runyard::{}\n", encoded(&visible(&text)))
     };
     problems.iter().map(line).collect()
 }
@@ -257,11 +293,19 @@ fn told(problems: &[FieldError], format: Format) -> String {
         if problems.len() > 1 {
             document["errors"] = json!(problems);
         }
-        return format!("{document}\n");
+        return format!("{}\n", escaped(&document.to_string()));
     }
+    // A line of others must not begin one of ours, which a workflow's log would obey (`::error::`).
+    let inset = |text: &str| visible(text).replace('\n', "\n  ");
     let line = |p: &FieldError| {
         let got = if p.value.is_empty() { String::new() } else { format!(" {:?}", p.value) };
-        format!("error: {}{got}: {}\n  fix: {}\n", p.field, p.message, p.fix)
+        format!(
+            "error: {}{}: {}\n  fix: {}\n",
+            plain(&p.field),
+            visible(&got),
+            inset(&p.message),
+            inset(&p.fix)
+        )
     };
     problems.iter().map(line).collect()
 }
@@ -300,5 +344,40 @@ mod tests {
     fn what_records_say_cannot_move_the_cursor() {
         assert_eq!(plain("a\u{1b}[2Jb\u{202e}c\n"), "a\u{fffd}[2Jb\u{fffd}c\u{fffd}");
         assert_eq!(plain("\u{2028}\u{200e}\u{200f}\u{feff}"), "\u{fffd}".repeat(4));
+    }
+
+    #[test]
+    fn no_form_of_output_has_a_byte_that_a_terminal_obeys_and_json_keeps_its_meaning() {
+        let hostile = "a\u{1b}[2J\u{7}\u{7f}\u{9b}\u{202e}\u{200f}\r::error::x";
+        let document = json!({"items": [{"kind": "pool", "resourceClass": hostile}]});
+        for form in [
+            "json",
+            "yaml",
+            "name",
+            "csv",
+            "jsonpath={.items[*].resourceClass}",
+            "custom-columns=A:.resourceClass",
+        ] {
+            let output = Output::parse(form).unwrap();
+            let (mut screen, written) = Screen::kept_at(&output, None);
+            screen.document(&document);
+            screen.next_document(&document);
+            let raw = written();
+            assert!(raw.chars().all(|c| c == '\n' || !unprintable(c)), "{form}: {raw:?}");
+            assert!(raw.contains("::error::x"), "{form}: {raw:?}");
+        }
+        let read: Value = serde_json::from_str(&escaped(&document.to_string())).unwrap();
+        assert_eq!(read, document);
+        let (mut screen, written) = Screen::kept(Format::Text);
+        screen.say(hostile);
+        assert!(written().chars().all(|c| c == '\n' || !unprintable(c)));
+    }
+
+    #[test]
+    fn an_error_with_words_of_others_begins_no_line_and_moves_no_cursor() {
+        let problem = FieldError::new("f\n::a::", "v", "said \u{1b}[1m\n::error::x", "mend\r::b::");
+        let text = told(&[problem], Format::Text);
+        assert!(text.lines().all(|line| line.starts_with("error: ") || line.starts_with("  ")), "{text:?}");
+        assert!(text.chars().all(|c| c == '\n' || !unprintable(c)), "{text:?}");
     }
 }

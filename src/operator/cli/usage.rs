@@ -56,7 +56,9 @@ pub(crate) fn problem(error: &clap::Error) -> FieldError {
             FieldError::new(field.clone(), field, "unknown option or argument", fix)
         }
         ErrorKind::InvalidSubcommand => {
-            FieldError::new("verb", of(ContextKind::InvalidSubcommand), "unknown verb", near)
+            let verb = of(ContextKind::InvalidSubcommand);
+            let fix = meant(&verb).map_or(near, |meant| format!("did you mean {meant}?"));
+            FieldError::new("verb", verb, "unknown verb", fix)
         }
         ErrorKind::MissingRequiredArgument => FieldError::new(field, "", "is required", help),
         ErrorKind::ArgumentConflict => {
@@ -66,6 +68,27 @@ pub(crate) fn problem(error: &clap::Error) -> FieldError {
         // clap's own list, which it may lengthen.
         _ => FieldError::new(field, value, error.kind().as_str().unwrap_or("wrong usage").to_owned(), help),
     }
+}
+
+/// The verb of ours that other programs call so, or that a slip of the finger hides.
+fn meant(verb: &str) -> Option<&'static str> {
+    const KNOWN: &[(&[&str], &str)] = &[
+        (&["ls", "list", "ps", "show", "gte", "egt", "instances", "machines"], "get instances"),
+        (&["requests", "runs", "queue"], "get requests"),
+        (&["pools", "classes"], "get pools"),
+        (&["cancel", "stop", "give-back", "return"], "release"),
+        (&["abort"], "fail"),
+        (&["kill", "terminate", "end"], "expire INSTANCE"),
+        (&["rm", "remove", "del"], "delete pool"),
+        (&["create", "new", "update"], "apply -f FILE"),
+        (&["provison", "provsion", "request", "acquire", "run"], "provision"),
+        (&["status", "inspect"], "describe"),
+        (&["why"], "explain"),
+        (&["shell", "exec", "login"], "ssh"),
+        (&["check", "health"], "doctor"),
+        (&["price", "costs", "bill"], "cost"),
+    ];
+    KNOWN.iter().find(|(words, _)| words.contains(&verb)).map(|(_, ours)| *ours)
 }
 
 /// `--count <N>` as `--count`, `<CLASS>` as `CLASS`, `<--desired <N>|--reset>` as `--desired|--reset`.
@@ -79,4 +102,30 @@ fn option_of(shown: &str) -> String {
         Some(_) | None => one(args),
     };
     shown.split(", ").map(each).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::cli::args::Cli;
+
+    #[test]
+    fn a_verb_of_other_programs_or_of_a_slip_leads_to_ours() {
+        let fix = |verb: &str| problem(&Cli::try_parse_from(["runyard", verb]).unwrap_err()).fix;
+        for (verb, ours) in [
+            ("gte", "get instances"),
+            ("ls", "get instances"),
+            ("ps", "get instances"),
+            ("cancel", "release"),
+            ("rm", "delete pool"),
+            ("kill", "expire INSTANCE"),
+            ("create", "apply -f FILE"),
+            ("provison", "provision"),
+        ] {
+            assert_eq!(fix(verb), format!("did you mean {ours}?"), "{verb}");
+        }
+        assert!(fix("explian").contains("explain"));
+    }
 }

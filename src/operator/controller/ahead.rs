@@ -50,31 +50,37 @@ impl CredentialIssuer {
     /// Where a runner is registered ahead.
     ///
     /// # Errors
-    /// Runners of repositories cannot be an organisation's.
-    pub(super) fn scope_ahead(&self, place: &AheadPlace) -> Result<Scope, CredentialError> {
+    /// A trust domain that names no repository.
+    pub(super) fn scope_ahead(&self, place: &AheadPlace) -> Result<Scope, GitHubError> {
         match place {
-            AheadPlace::Repository(name) => name
-                .parse::<Repository>()
-                .map(|repository| self.scope_in(&repository))
-                .map_err(|_| CredentialError::Ahead),
-            AheadPlace::Owner(owner) if self.organization => Ok(Scope::Organization { owner: owner.clone() }),
-            AheadPlace::Owner(_) => Err(CredentialError::Ahead),
+            AheadPlace::Repository(name) => {
+                let repository = name.parse::<Repository>();
+                let scope = repository.map(|repository| self.scope_in(&repository));
+                scope.map_err(|error| GitHubError::Invalid(error.to_string()))
+            }
+            AheadPlace::Owner(owner) => Ok(Scope::Organization { owner: owner.clone() }),
         }
     }
 
-    /// Mints what a pooled machine registers its runner with, and attaches it to its record.
+    /// Mints what a pooled machine registers its runner with, and attaches it to its record. The runner that it had
+    /// before is removed.
     ///
     /// # Errors
-    /// What GitHub answered, that there were too many lately, or that the machine's key is none.
+    /// In [`CredentialError::AtRest`] what GitHub answered, or that there were too many lately; or that the machine's
+    /// key is none.
     pub async fn register_ahead(
         &self,
         next: &mut Instance,
         place: &AheadPlace,
         group: &str,
+        former: Option<u64>,
     ) -> Result<(), CredentialError> {
-        let scope = self.scope_ahead(place)?;
-        self.ahead.take(self.clock.now())?;
-        let token = self.tokens.get(Purpose::Registration, &scope).await?;
+        let scope = self.scope_ahead(place).map_err(CredentialError::AtRest)?;
+        self.ahead.take(self.clock.now()).map_err(CredentialError::AtRest)?;
+        let token = self.tokens.get(Purpose::Registration, &scope).await.map_err(CredentialError::AtRest)?;
+        if let Some(number) = former {
+            self.forget_at_rest(&scope, number).await?;
+        }
         let key = next.public_key.as_ref().ok_or(CredentialError::Key)?;
         let id = ClaimId::of(&next.facts.instance_id, next.version);
         let seq = next.registration_seq + 1;
@@ -106,19 +112,19 @@ impl CredentialIssuer {
     /// Asks GitHub whether the runner of this number has this name and listens: the number is its agent's word.
     ///
     /// # Errors
-    /// What GitHub answered; [`GitHubError::NotFound`] where it is not so, or not yet.
+    /// In [`CredentialError::AtRest`] what GitHub answered; [`CredentialError::NotSeen`] where it is not so, or not yet.
     pub async fn confirm_ahead(
         &self,
         place: &AheadPlace,
         number: u64,
         name: &str,
     ) -> Result<(), CredentialError> {
-        let scope = self.scope_ahead(place)?;
-        let runner = self.github.runner_by_id(&scope, number).await?;
+        let scope = self.scope_ahead(place).map_err(CredentialError::AtRest)?;
+        let runner = self.github.runner_by_id(&scope, number).await.map_err(CredentialError::AtRest)?;
         if runner.is_some_and(|runner| runner.name == name && runner.online) {
             return Ok(());
         }
-        Err(GitHubError::NotFound(format!("a runner {number} named {name} that listens")).into())
+        Err(CredentialError::NotSeen(number))
     }
 
     /// Gives a runner that was registered ahead the labels of a claim, which is written already. Its run is confirmed
@@ -144,9 +150,22 @@ impl CredentialIssuer {
         number: u64,
         runner: Option<&RunnerConfig>,
     ) -> Result<(), CredentialError> {
-        match self.github.remove_runner(&self.scope_ahead(place)?, number).await {
-            Err(GitHubError::Busy(_)) if runner.is_some() => Err(CredentialError::Labelled),
+        let scope = self.scope_ahead(place)?;
+        if runner.is_none() {
+            return self.forget_at_rest(&scope, number).await;
+        }
+        match self.github.remove_runner(&scope, number).await {
+            Err(GitHubError::Busy(_)) => Err(CredentialError::Labelled),
             answer => Ok(answer?),
+        }
+    }
+
+    /// The same of one that no claim took. Nobody can name its label and its agent ends it, so one that GitHub does not
+    /// let us remove holds nothing up.
+    async fn forget_at_rest(&self, scope: &Scope, number: u64) -> Result<(), CredentialError> {
+        match self.github.remove_runner(scope, number).await {
+            Ok(()) | Err(GitHubError::Denied(_) | GitHubError::NotFound(_)) => Ok(()),
+            Err(error) => Err(CredentialError::AtRest(error)),
         }
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crypto_box::aead::rand_core::{CryptoRng, RngCore};
 use jiff::{SignedDuration, Timestamp};
+use tokio::sync::Notify;
 
 use crate::decide::RunnerConfig;
 use crate::model::{
@@ -52,9 +53,12 @@ pub enum CredentialError {
     /// The machine has not shown a usable key.
     #[error("the machine's public key cannot be used")]
     Key,
-    /// A class registers runners ahead for a whole owner, and the operator those of repositories alone.
-    #[error("registeredAhead with reuseWithin owner needs github.scope organization")]
-    Ahead,
+    /// GitHub did not do what only a runner needs that is registered ahead, for which nobody waits.
+    #[error("the runner was not registered ahead of a claim: {0}")]
+    AtRest(GitHubError),
+    /// GitHub does not show the runner of this number, or not as its agent does.
+    #[error("GitHub does not show a runner {0} of that name that listens")]
+    NotSeen(u64),
     /// GitHub did not give a runner that was registered ahead the label of its claim.
     #[error("the label was not set: {0}")]
     Label(GitHubError),
@@ -80,6 +84,8 @@ pub struct CredentialIssuer {
     pub(super) tokens: Tokens,
     pub(super) ahead: Registered,
     pub(super) put_off: PutOff,
+    /// A machine said that GitHub takes no runner of its version.
+    pub(super) doubted: Notify,
     /// None: requests are believed.
     runs: Option<RunCheck>,
     groups: Groups,
@@ -125,7 +131,8 @@ impl CredentialIssuer {
         let tokens = Tokens::new(Arc::clone(&github), Arc::clone(&clock));
         let runs = verify_run.then(|| RunCheck::new(Arc::clone(&github), Arc::clone(&clock)));
         let (groups, ahead, put_off) = (Groups::default(), Registered::default(), PutOff::default());
-        Self { github, clock, entropy, organization, tokens, ahead, put_off, runs, groups }
+        let doubted = Notify::new();
+        Self { github, clock, entropy, organization, tokens, ahead, put_off, doubted, runs, groups }
     }
 
     /// Where the runners for a repository are registered.
@@ -147,7 +154,7 @@ impl CredentialIssuer {
             && let Some(token) = self.tokens.kept(Purpose::Registration, &scope)
         {
             // A key that cannot be used is reported by the write that follows.
-            let _ = self.seal_registration(next, runner, &scope, Secret::Token(token));
+            let _ = self.seal_registration(next, runner, &scope, Secret::Token(token), Name::Usual);
         }
     }
 
@@ -166,7 +173,12 @@ impl CredentialIssuer {
     ///
     /// # Errors
     /// What GitHub answered, or that the machine's key is none.
-    pub async fn register(&self, next: &mut Instance, runner: &RunnerConfig) -> Result<(), CredentialError> {
+    pub async fn register(
+        &self,
+        next: &mut Instance,
+        runner: &RunnerConfig,
+        name: Name,
+    ) -> Result<(), CredentialError> {
         let scope = self.scope_in(&runner.request.repository);
         if !runner.trial {
             self.confirm_run(&runner.request).await?;
@@ -186,7 +198,7 @@ impl CredentialIssuer {
                 Secret::Job(config, expires_at.unwrap_or(Timestamp::MAX))
             }
         };
-        self.seal_registration(next, runner, &scope, secret)
+        self.seal_registration(next, runner, &scope, secret, name)
     }
 
     /// Checks at GitHub that the request's run exists, before a credential is issued for it.
@@ -251,14 +263,15 @@ impl CredentialIssuer {
         runner: &RunnerConfig,
         scope: &Scope,
         secret: Secret,
+        name: Name,
     ) -> Result<(), CredentialError> {
         let (Some(claim), Some(key)) = (&next.claim, &next.public_key) else {
             return Err(CredentialError::Key);
         };
         let seq = next.registration_seq + 1;
-        let name_seq = match &secret {
-            Secret::Token(_) => 1,
-            Secret::Job(..) => seq,
+        let name_seq = match (&secret, name) {
+            (Secret::Token(_), Name::Usual) => 1,
+            (Secret::Token(_), Name::Next) | (Secret::Job(..), _) => seq,
         };
         let (token, job, expires_at) = match secret {
             Secret::Token(token) => (Some(token.value), None, token.expires_at),
@@ -302,6 +315,15 @@ impl CredentialIssuer {
             Some(Registration { sealed, expires_at: Some(crate::model::millis(token.expires_at)) });
         Ok(())
     }
+}
+
+/// Under which of a claim's names its runner is registered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Name {
+    /// The one of its kind: with tokens a claim has one runner, and each single-use one has the next name.
+    Usual,
+    /// The next one in any case.
+    Next,
 }
 
 enum Secret {

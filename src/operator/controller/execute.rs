@@ -24,7 +24,7 @@ mod runner;
 pub(super) use failure::Failure;
 pub(super) use launches::Unsettled;
 pub(super) use queue::Receipts;
-use runner::{labels, learned, waits_for_github};
+use runner::{ahead, learned, waits_for_github};
 
 /// The result of an action.
 #[derive(Debug, Default)]
@@ -45,11 +45,14 @@ pub(super) struct Executor {
     pub(super) unsettled: Unsettled,
 }
 
-/// What is learned when the label of a runner was not set, or nothing could be asked for.
-fn label_failed(error: CredentialError, keys: &[RecordId]) -> Outcome {
-    let seen = labels(&error, keys);
+/// What is learned when a runner was not registered ahead or its label not set, or nothing could be asked for.
+fn ahead_failed(error: CredentialError, keys: &[RecordId]) -> Outcome {
+    let seen = ahead(&error, keys);
     Outcome { seen, failure: Some(Failure::Credential(error)), ..Outcome::default() }
 }
+
+/// What agents say of a runner whose version GitHub takes no more.
+const DEPRECATED: &str = "takes no runner of this version";
 
 impl Executor {
     /// Executes one action. It does not fail: why it was not carried out is part of the outcome.
@@ -119,7 +122,7 @@ impl Executor {
                 let failure = Some(Failure::Credential(CredentialError::Run { request, problem }));
                 Outcome { seen, failure, ..Outcome::default() }
             }
-            Err(Failure::Credential(error)) => label_failed(error, &keys),
+            Err(Failure::Credential(error)) => ahead_failed(error, &keys),
             Err(failure) => Outcome { failure: Some(failure), ..Outcome::default() },
         }
     }
@@ -142,6 +145,9 @@ impl Executor {
     }
 
     fn event(&self, planned: &PlannedEvent) -> Event {
+        if let (true, Some(issuer)) = (planned.note.message.contains(DEPRECATED), &self.issuer) {
+            issuer.doubted.notify_one();
+        }
         let (id, now) = (self.ports.entropy.hex(), self.ports.clock.now());
         let mut event = Event::new(&planned.subject, id, now, "operator");
         event.event_type = planned.note.event_type;
@@ -159,6 +165,11 @@ impl Executor {
             Effect::Silence(step, seq) => {
                 let agent = Agent::key_of(&step.before.facts.instance_arn);
                 let writes = [step.after.replacing(&step.before), Write::check(agent, Guard::Beat(seq))];
+                self.transact(&writes, vec![seen(Written::Instance(step.after.clone()))]).await
+            }
+            Effect::Disown(step, request) => {
+                let check = Write::check(request.key(), Guard::image(request.as_ref()));
+                let writes = [step.after.replacing(&step.before), check];
                 self.transact(&writes, vec![seen(Written::Instance(step.after.clone()))]).await
             }
             Effect::Request(step) => self.replace(&step).await,

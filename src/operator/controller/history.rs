@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::metrics::Metrics;
 use crate::model::history::HistoryLine;
-use crate::model::{Item, Key};
+use crate::model::{Item, Key, millis};
 use crate::ports::{Clock, Store, StoreError};
 
 /// Most lines in one batch (DynamoDB, `BatchWriteItem`).
@@ -56,6 +56,8 @@ enum Table {
 pub(super) struct Backlog {
     lines: Arc<Mutex<Lines>>,
     wake: Arc<Notify>,
+    /// Told when the history begins, so that the lease says so at once.
+    begun: Arc<Notify>,
     keep: i64,
 }
 
@@ -77,7 +79,7 @@ impl Backlog {
         let missing = if table.is_some() { Table::Unknown } else { Table::Missing };
         let lines = Lines { table: missing, ..Lines::default() };
         let keep = table.map_or(0, |table| table.keep);
-        Self { lines: Arc::new(Mutex::new(lines)), wake: Arc::default(), keep }
+        Self { lines: Arc::new(Mutex::new(lines)), wake: Arc::default(), begun: Arc::default(), keep }
     }
 
     fn lines(&self) -> MutexGuard<'_, Lines> {
@@ -87,6 +89,12 @@ impl Backlog {
     /// The moment up to which everything was delivered, for the lease.
     pub(super) fn delivered(&self) -> Option<Timestamp> {
         self.lines().delivered
+    }
+
+    /// Waits until the history begins: the lease must say so, or what is over until its next renewal is in no history
+    /// when its holder ends.
+    pub(super) async fn begins(&self) {
+        self.begun.notified().await;
     }
 
     /// Takes in what the lease says when it is taken.
@@ -137,7 +145,7 @@ impl Backlog {
     /// all records or not. Returns whether all that the records show must be offered: at the beginning, and after lines
     /// were left to their records.
     pub(super) fn advance(&self, listed: Timestamp, all_read: bool) -> bool {
-        let mut lines = self.lines();
+        let (listed, mut lines) = (millis(listed), self.lines());
         if lines.full {
             return lines.waiting.is_empty() && std::mem::take(&mut lines.full);
         }
@@ -145,6 +153,7 @@ impl Backlog {
             (Table::There, None) => {
                 // The history begins here.
                 lines.delivered = Some(listed);
+                self.begun.notify_one();
                 return true;
             }
             (Table::There | Table::Missing | Table::Unknown, Some(delivered)) => delivered,
@@ -267,5 +276,26 @@ async fn look(table: &HistoryTable, backlog: &Backlog) -> bool {
             tracing::debug!(%error, "the history table did not answer");
             true
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+
+    use super::*;
+    use runyard_fakes::MemoryStore;
+
+    #[test]
+    fn the_history_begins_at_a_time_of_milliseconds_of_which_the_lease_is_told_at_once() {
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+        let backlog = Backlog::new(Some(&HistoryTable { store, events: true, keep: 60 }));
+        let listed: Timestamp = "2026-01-05T12:00:00.051952560Z".parse().unwrap();
+        assert!(!backlog.advance(listed, true) && backlog.begins().now_or_never().is_none());
+        backlog.is(Table::There);
+        assert!(backlog.advance(listed, true), "all is to be offered");
+        assert_eq!(backlog.delivered().map(|at| at.to_string()).as_deref(), Some("2026-01-05T12:00:00.051Z"));
+        assert!(backlog.begins().now_or_never().is_some());
+        assert!(backlog.begins().now_or_never().is_none(), "once");
     }
 }

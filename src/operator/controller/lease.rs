@@ -179,7 +179,7 @@ impl Candidate {
 
     /// Renews the lease until stopped. While renewals fail, it counts as held for two thirds of its term.
     pub(super) async fn keep(mut self, sender: watch::Sender<Option<u64>>, shutdown: CancellationToken) {
-        let mut renewed = Instant::now();
+        let (mut renewed, backlog) = (Instant::now(), self.backlog.clone());
         loop {
             match self.attempt().await {
                 Ok(token) => {
@@ -196,6 +196,7 @@ impl Candidate {
             tokio::select! {
                 biased;
                 () = shutdown.cancelled() => break,
+                () = backlog.begins() => {}
                 () = tokio::time::sleep(self.term / 3) => {}
             }
         }

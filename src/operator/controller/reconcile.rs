@@ -38,6 +38,7 @@ mod tasks;
 mod units;
 
 use concurrency::ConcurrencyLimits;
+use hints::GivenBack;
 use sources::{BackgroundTasks, Inputs};
 use state::{Listing, Measures, Postponed, Reads, Reported};
 use tasks::Tasks;
@@ -77,6 +78,7 @@ struct Loop {
     listing: Listing,
     reported: Reported,
     measures: Measures,
+    given_back: GivenBack,
 }
 
 /// Runs the loop until stopped.
@@ -155,6 +157,7 @@ impl Loop {
             listing: Listing::new(triggers),
             reported: Reported::default(),
             measures: Measures::new(settings.table.clone(), settings.prices.clone(), wall, mono, live),
+            given_back: GivenBack::default(),
         };
         (state, inputs, follower)
     }
@@ -380,7 +383,8 @@ impl Loop {
             Failure::Store(StoreError::Contended) => 1,
             Failure::Store(_) | Failure::Compute(_) | Failure::Credential(_) => 0,
         };
-        match self.postponed.backoffs.failed(unit, action, free, now, &mut self.yard) {
+        let counts = (free, failure.github_away());
+        match self.postponed.backoffs.failed(unit, action, counts, now, &mut self.yard) {
             Some(pause) => {
                 tracing::warn!(what = %action.describe(), error = %failure, pause_ms = pause.as_millis() as u64, "not done");
             }

@@ -160,7 +160,11 @@ pub(super) fn json<T: DeserializeOwned>(answer: &Answer) -> Result<T, GitHubErro
     }
     // The error names a place in the text, never the text: it may hold a token.
     serde_json::from_slice(&answer.body).map_err(|e| {
-        unusable(&answer.what, format_args!("unreadable at line {}, column {}", e.line(), e.column()))
+        let (line, column, told) = (e.line(), e.column(), e.to_string());
+        // The names of fields are ours.
+        let field = told.strip_prefix("missing field `").and_then(|rest| rest.split('`').next());
+        let field = field.map_or(String::new(), |field| format!(", where field {field:?} is missing"));
+        unusable(&answer.what, format_args!("unreadable at line {line}, column {column}{field}"))
     })
 }
 

@@ -52,6 +52,15 @@ async fn each_refusal_is_told_by_what_somebody_does_about_it() {
 }
 
 #[tokio::test]
+async fn an_answer_that_lacks_a_field_names_it_and_nothing_that_it_holds() {
+    let run =
+        serde_json::json!({"event": "push", "head_branch": "main", "head_sha": "hunter2", "repository": {}});
+    let server = Scripted::serve(vec![json(200, run)]).await;
+    let error = server.github().run_source("octo", "app", 7).await.unwrap_err().to_string();
+    assert!(error.contains("\"id\" is missing") && !error.contains("hunter2"), "{error}");
+}
+
+#[tokio::test]
 async fn an_answer_that_is_not_githubs_is_no_answer() {
     let html = ["content-type: text/html"];
     let cut = r#"{"token":"hunter2"#;

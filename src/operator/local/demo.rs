@@ -24,7 +24,7 @@ use super::files;
 use super::opened_environment::{self, LocalModeError, OpenedEnvironment};
 use super::say;
 use crate::clock::{SystemClock, SystemEntropy};
-use crate::model::{InstanceId, PoolSpec};
+use crate::model::{InstanceId, PoolSpec, RegisteredAhead};
 use crate::ports::{Compute as _, Entropy as _, Store};
 use crate::wire::{self, Stop};
 
@@ -125,6 +125,8 @@ fn classes() -> Vec<PoolSpec> {
     let mut classes = opened_environment::classes();
     for class in &mut classes {
         class.launch.pre_runner_script = Some("sleep 3\n".into());
+        // The checks know a claim by its runner's name, which one that is registered ahead of it does not have.
+        class.registered_ahead = RegisteredAhead::Never;
     }
     classes
 }

@@ -65,7 +65,10 @@ pub(crate) struct OpenedEnvironment {
 /// The classes to begin with where there are none.
 pub(crate) fn classes() -> Vec<PoolSpec> {
     let class = |(class, cpu, mmem, max): (&str, u32, u32, u32)| {
-        let spec = serde_json::json!({ "resourceClass": class, "cpu": cpu, "mmem": mmem, "max": max, "sharing": {"by": "repository"} });
+        // Machines that serve one repository have their runners registered ahead of claims.
+        let spec = serde_json::json!({
+            "resourceClass": class, "cpu": cpu, "mmem": mmem, "max": max, "sharing": {"by": "repository"}, "reuseWithin": "repository",
+        });
         serde_json::from_value(spec).expect("a spec needs no more than that")
     };
     [("small", 2, 4096, 8), ("large", 8, 16_384, 4)].map(class).into()

@@ -36,6 +36,8 @@ pub(super) struct Classes {
     declared: BTreeSet<String>,
     pub(super) instances: ByClass,
     pub(super) desired: ByClass,
+    pub(super) max: ByClass,
+    pub(super) paused: ByClass,
     pub(super) requests: ByClass,
     pub(super) backoffs: ByClass,
 }
@@ -72,7 +74,9 @@ impl Classes {
         let states: Vec<_> = State::ALL.iter().map(|state| state.as_str()).collect();
         let phases: Vec<_> = Phase::ALL.iter().map(|phase| phase.as_str()).collect();
         self.instances.adopt(&families.instances, class, &states);
-        self.desired.adopt(&families.pool_desired, class, &[""]);
+        self.desired.adopt(&families.pools.desired, class, &[""]);
+        self.max.adopt(&families.pools.max, class, &[""]);
+        self.paused.adopt(&families.pools.paused, class, &[""]);
         self.requests.adopt(&families.requests, class, &phases);
         let kinds: Vec<_> = BackoffKind::ALL.iter().map(|kind| kind.as_str()).collect();
         self.backoffs.adopt(&families.backoffs, class, &kinds);
@@ -101,9 +105,16 @@ impl Classes {
             self.backoffs.set(&families.backoffs, class, kind.as_str(), 0);
             let _ = families.backoffs.remove_label_values(&[class, kind.as_str()]);
         }
-        self.desired.set(&families.pool_desired, class, "", 0);
-        let _ = families.pool_desired.remove_label_values(&[class]);
-        for by_class in [&mut self.instances, &mut self.desired, &mut self.requests, &mut self.backoffs] {
+        for (by_class, gauge) in [
+            (&mut self.desired, &families.pools.desired),
+            (&mut self.max, &families.pools.max),
+            (&mut self.paused, &families.pools.paused),
+        ] {
+            by_class.set(gauge, class, "", 0);
+            let _ = gauge.remove_label_values(&[class]);
+            by_class.own.remove(class);
+        }
+        for by_class in [&mut self.instances, &mut self.requests, &mut self.backoffs] {
             by_class.own.remove(class);
         }
     }

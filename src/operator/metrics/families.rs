@@ -22,7 +22,7 @@ const CALL: &[f64] = &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 
 /// Every family of the registry.
 pub(super) struct Families {
     pub(super) instances: IntGaugeVec,
-    pub(super) pool_desired: IntGaugeVec,
+    pub(super) pools: PoolGauges,
     pub(super) requests: IntGaugeVec,
     pub(super) backoffs: IntGaugeVec,
     pub(super) request_ready: HistogramVec,
@@ -52,12 +52,21 @@ pub(super) struct Families {
     pub(super) machines: Machines,
 }
 
+/// What a pool's spec wants and allows.
+pub(super) struct PoolGauges {
+    pub(super) desired: IntGaugeVec,
+    pub(super) max: IntGaugeVec,
+    pub(super) paused: IntGaugeVec,
+}
+
 impl Families {
     pub(super) fn register(registry: &Registry) -> Self {
         let made = Self::made(Machines::register(registry)).expect("the names and labels below are valid");
         let all: Vec<Box<dyn Collector>> = vec![
             Box::new(made.instances.clone()),
-            Box::new(made.pool_desired.clone()),
+            Box::new(made.pools.desired.clone()),
+            Box::new(made.pools.max.clone()),
+            Box::new(made.pools.paused.clone()),
             Box::new(made.requests.clone()),
             Box::new(made.backoffs.clone()),
             Box::new(made.request_ready.clone()),
@@ -102,10 +111,20 @@ impl Families {
                 Opts::new("runyard_instances", "Machines by class and state."),
                 &["resource_class", "state"],
             )?,
-            pool_desired: IntGaugeVec::new(
-                Opts::new("runyard_pool_desired", "Idle machines wanted now."),
-                &["resource_class"],
-            )?,
+            pools: PoolGauges {
+                desired: IntGaugeVec::new(
+                    Opts::new("runyard_pool_desired", "Idle machines wanted now."),
+                    &["resource_class"],
+                )?,
+                max: IntGaugeVec::new(
+                    Opts::new("runyard_pool_max", "Most live machines that the class may have."),
+                    &["resource_class"],
+                )?,
+                paused: IntGaugeVec::new(
+                    Opts::new("runyard_pool_paused", "1 while the class is paused, else 0."),
+                    &["resource_class"],
+                )?,
+            },
             requests: IntGaugeVec::new(
                 Opts::new("runyard_requests", "Requests by class and phase."),
                 &["resource_class", "phase"],

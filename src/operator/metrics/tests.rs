@@ -27,6 +27,8 @@ runyard_oldest_waiting_request_seconds gauge resource_class
 runyard_orphan_instances gauge
 runyard_over_threshold_instances gauge
 runyard_pool_desired gauge resource_class
+runyard_pool_max gauge resource_class
+runyard_pool_paused gauge resource_class
 runyard_queue_depth gauge queue,resource_class
 runyard_queue_messages_total counter outcome
 runyard_reconcile_seconds histogram
@@ -162,6 +164,7 @@ async fn what_is_told_is_shown() {
     let metrics = metrics();
     metrics.instances(&class("linux"), State::Idle, 3);
     metrics.pool_desired(&class("linux"), 5);
+    metrics.pool_bounds(&class("linux"), 8, true);
     metrics.requests("linux", Phase::Pending, 2);
     metrics.request_ready("linux", Source::Warm, Duration::from_millis(1500));
     metrics.transition(None, State::Created);
@@ -178,6 +181,8 @@ async fn what_is_told_is_shown() {
     for (series, expected) in [
         ("runyard_instances{resource_class=\"linux\",state=\"idle\"}", 3.0),
         ("runyard_pool_desired{resource_class=\"linux\"}", 5.0),
+        ("runyard_pool_max{resource_class=\"linux\"}", 8.0),
+        ("runyard_pool_paused{resource_class=\"linux\"}", 1.0),
         ("runyard_requests{phase=\"Pending\",resource_class=\"linux\"}", 2.0),
         ("runyard_request_ready_seconds_sum{resource_class=\"linux\",source=\"warm\"}", 1.5),
         ("runyard_transitions_total{from=\"none\",to=\"created\"}", 1.0),

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::decide::{Context, decide, effective};
-use crate::explain::{self, Pace, forecast};
+use crate::explain::{self, Pace, Place, forecast, no_end};
 use crate::ledger::Money;
 use crate::model::{ClassName, Instance, Life, RecordId, Request, RequestKey, State};
 use crate::yard::{Tracked, Unit, Yard};
@@ -45,6 +45,7 @@ pub fn snapshot(seen: &SnapshotInput<'_>) -> Snapshot {
         version: env!("CARGO_PKG_VERSION"),
         table: seen.table.to_owned(),
         leader: seen.cx.role.lease.is_some(),
+        leaderless: seen.cx.role.lease.is_none().then(|| yard.leaderless(&seen.cx.now)).flatten(),
         github_down: yard.github_down,
         unreadable: yard.unreadable.len() + yard.newer.len(),
         remembers_since: seen.history.since(),
@@ -238,12 +239,16 @@ fn requests(cx: &Context<'_>) -> (Vec<RequestStatus>, usize) {
     let left_out = (open.len() + over.len()).saturating_sub(MOST_REQUESTS);
     open.truncate(MOST_REQUESTS);
     over.truncate(MOST_REQUESTS - open.len());
-    let mut waits = reasons(cx, &open);
+    let (mut waits, stuck) = reasons(cx, &open);
     let pace = Pace::of_classes(cx.yard);
     let before = explain::before(cx.yard, cx.now);
     let shown = open.into_iter().chain(over).map(|(key, request)| {
-        let pace = pace.get(&request.intent.resource_class);
-        let forecast = forecast(cx, key, pace, before.get(key).copied());
+        let place = Place {
+            pace: pace.get(&request.intent.resource_class),
+            before: before.get(key).copied(),
+            no_end: stuck.contains(&RecordId::from(key)),
+        };
+        let forecast = forecast(cx, key, place);
         RequestStatus {
             request: request.id.to_string(),
             class: cut(&request.intent.resource_class),
@@ -262,16 +267,23 @@ fn requests(cx: &Context<'_>) -> (Vec<RequestStatus>, usize) {
     (shown.collect(), left_out)
 }
 
-/// Why each waits, by the judgement of its own unit and of its class.
-fn reasons(cx: &Context<'_>, open: &[(&RequestKey, &Request)]) -> BTreeMap<RecordId, BTreeSet<String>> {
+/// Why each waits, by the judgement of its own unit and of its class; and which wait for what has no known end.
+fn reasons(
+    cx: &Context<'_>,
+    open: &[(&RequestKey, &Request)],
+) -> (BTreeMap<RecordId, BTreeSet<String>>, BTreeSet<RecordId>) {
     let of = |(key, request): &(&RequestKey, &Request)| {
         let class = Yard::class_of(request).map(Unit::Class);
         [Some(Unit::Request((*key).clone())), class].into_iter().flatten().collect::<Vec<_>>()
     };
     let units: BTreeSet<Unit> = open.iter().flat_map(of).collect();
     let mut shown: BTreeMap<RecordId, BTreeSet<String>> = BTreeMap::new();
+    let mut stuck = BTreeSet::new();
     for wait in units.iter().flat_map(|unit| decide(cx, unit).waits) {
+        if no_end(wait.reason) {
+            stuck.insert(wait.subject.clone());
+        }
         shown.entry(wait.subject).or_default().insert(cut(&wait.message));
     }
-    shown
+    (shown, stuck)
 }

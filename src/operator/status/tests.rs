@@ -177,6 +177,26 @@ fn a_waiting_request_says_why_and_when_it_can_be_ready() {
 }
 
 #[test]
+fn a_yard_that_nobody_leads_says_so() {
+    let lease = |holder: &str, renewed: i64| {
+        item(json!({
+            "pk": "lease#operator", "sk": "lease", "kind": "lease", "version": 1, "holder": holder, "token": 1,
+            "termSeconds": 15.0, "updatedAt": at(renewed),
+        }))
+    };
+    let standby = |lease: Item| {
+        let (yard, now, _) = picture(&[pool("linux", 3), lease], at(100));
+        let policy = a_minute_each();
+        let cx = Context { yard: &yard, policy: &policy, now, role: Role { lease: None } };
+        let history = History::new(at(0));
+        snapshot(&SnapshotInput { cx, history: &history, table: "runyard" }).leaderless
+    };
+    assert_eq!(standby(lease("a", 90)), None, "another operator leads");
+    assert!(standby(lease("a", 0)).unwrap().contains("a has not renewed the lease since"));
+    assert!(standby(lease("", 90)).unwrap().contains("handed the lease back"));
+}
+
+#[test]
 fn a_machine_is_remembered_through_its_life_and_after_it() {
     let mut yard = Yard::default();
     let mut history = History::new(at(0));

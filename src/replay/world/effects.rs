@@ -41,7 +41,9 @@ impl World<'_> {
 
     pub(super) fn carry_out(&mut self, planned: Planned) {
         match planned.effect {
-            Effect::Instance(step, _) | Effect::Silence(step, _) => self.machine(&step.after),
+            Effect::Instance(step, _) | Effect::Silence(step, _) | Effect::Disown(step, _) => {
+                self.machine(&step.after)
+            }
             Effect::Bury(step) => {
                 self.machine(&step.after);
                 let agent = Agent::key_of(&step.before.facts.instance_arn);

@@ -4,6 +4,7 @@
 mod args;
 mod calls;
 mod configure;
+mod containers;
 pub mod demands;
 mod files;
 mod job;

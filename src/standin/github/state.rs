@@ -23,8 +23,8 @@ pub use jobs::Which;
 pub use registry::Registration;
 pub(super) use types::HEAD;
 pub use types::{
-    Conclusion, Job, JobId, JobSpec, JobStatus, Label, MintedToken, Refusal, RegisteredRunner, Run, RunId,
-    RunnerId, Session, Source, TokenKind,
+    Conclusion, ContainerSpec, Job, JobId, JobSpec, JobStatus, Label, MintedToken, Refusal, RegisteredRunner,
+    Run, RunId, RunnerId, Session, Source, TokenKind,
 };
 
 /// Runner tokens last as long as GitHub's.

@@ -42,6 +42,7 @@ pub(crate) fn policy() -> Policy {
         sharing: Default::default(),
         following: Default::default(),
         github: false,
+        organization: false,
         inventory: false,
     }
 }
@@ -305,7 +306,9 @@ impl World {
     fn carry_out(&mut self, planned: Planned) {
         self.trace(planned.kind.as_bytes());
         match planned.effect {
-            Effect::Instance(step, _) | Effect::Silence(step, _) => self.machine(&step.after),
+            Effect::Instance(step, _) | Effect::Silence(step, _) | Effect::Disown(step, _) => {
+                self.machine(&step.after)
+            }
             Effect::Bury(step) => {
                 self.machine(&step.after);
                 let agent = Agent::key_of(&step.before.facts.instance_arn);

@@ -149,7 +149,7 @@ impl Bench {
             runs_on: vec![label.to_owned()],
             steps: steps.iter().map(|s| (*s).to_owned()).collect(),
             env: [("GREETING".to_owned(), "hello".to_owned())].into(),
-            hosted: None,
+            ..JobSpec::default()
         };
         self.stand_in().enqueue_run(REPO, None, "ci", vec![job], false).unwrap().id
     }

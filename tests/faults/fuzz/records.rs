@@ -50,6 +50,7 @@ fn judged(item: &Item, beside: &[Item]) {
         sharing: Default::default(),
         following: Default::default(),
         github: true,
+        organization: false,
         inventory: true,
     };
     let mut yard = Yard::default();

@@ -51,6 +51,7 @@ bugs! {
     HoldHasNoEnd = "an operator lets a machine be held for as long as the person likes",
     MarkBeforeDelivery = "an operator says in the lease that the history has what it did not take yet",
     LinesTakenForWritten = "an operator takes lines for written that the history did not take",
+    NameOfTheDead = "an operator names the runner that follows a dead one as the dead one was named",
     ReservationKept = "an operator never takes back what a request held that failed at its deadline",
 }
 

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use runyard::model::{Ahead, ClaimId, Instance, Place, RegistrationCredential, RunnerPackage, runner_name};
 use runyard::ports::Machine;
 use runyard::ports::github::{Runner, Scope};
-use runyard_agent::task::{Executor, GithubFailure, RunnerProcess, Task, TaskOutcome, Wipe};
+use runyard_agent::task::{Executor, GithubFailure, RunnerEnd, RunnerProcess, Task, TaskOutcome, Wipe};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
@@ -30,6 +30,8 @@ pub(crate) struct SimHost {
     registered: Mutex<Option<(Scope, String)>>,
     /// Every name under which a runner was registered here.
     names: Mutex<BTreeSet<String>>,
+    /// Those whose runner died: GitHub may hold its session.
+    dead_names: Mutex<BTreeSet<String>>,
     unclean: Mutex<bool>,
     started: Mutex<u64>,
     /// The runner registered ahead that was told whose jobs may begin, and of which run they are.
@@ -51,6 +53,7 @@ impl SimHost {
             package: Mutex::default(),
             registered: Mutex::default(),
             names: Mutex::default(),
+            dead_names: Mutex::default(),
             unclean: Mutex::default(),
             started: Mutex::default(),
             lent: Mutex::default(),
@@ -85,9 +88,11 @@ impl SimHost {
             broken.extend(left.map(|runner| format!("S4 {id}: in the pool while {} is online", runner.name)));
             // The last claim's last runner is off GitHub's list before. A single-use one before it that died without a
             // job stays listed, offline, until the leftovers are swept.
-            let number = if world.single_use(&self.machine) { record.registration_seq.max(1) } else { 1 };
-            let last = claim.map(|claim| runner_name(claim, number));
             let names = self.names.lock().unwrap();
+            let latest = claim.map(|claim| runner_name(claim, record.registration_seq.max(1)));
+            let anew = latest.as_ref().is_some_and(|latest| names.contains(latest));
+            let latest = latest.filter(|_| anew || world.single_use(&self.machine));
+            let last = latest.or_else(|| claim.map(|claim| runner_name(claim, 1)));
             let left = listed.iter().filter(|r| last.as_ref() == Some(&r.name) && names.contains(&r.name));
             broken.extend(
                 left.map(|runner| format!("S4 {id}: in the pool while GitHub lists {}", runner.name)),
@@ -206,11 +211,19 @@ impl Hands {
             return TaskOutcome::Failed(GithubFailure::Refused("the token has run out".into()));
         }
         let scope = scope(&sealed.url);
-        self.world.github.register(&scope, &sealed.runner_name, sealed.labels.clone());
-        self.world.effects.registered.lock().unwrap().push(sealed.runner_name.clone());
-        self.world.github.set_runner(&scope, &sealed.runner_name, false, false);
-        self.sim_host.names.lock().unwrap().insert(sealed.runner_name.clone());
-        *self.sim_host.registered.lock().unwrap() = Some((scope, sealed.runner_name.clone()));
+        let name = match (self.world.bug, self.sim_host.registered.lock().unwrap().clone()) {
+            (Some(Bug::NameOfTheDead), Some((_, former))) if sealed.seq > 1 => former,
+            _ => sealed.runner_name.clone(),
+        };
+        if self.sim_host.dead_names.lock().unwrap().contains(&name) {
+            let id = &self.sim_host.machine.id;
+            self.world.broke(format!("S35 {id}: registers {name} again, whose dead session GitHub may hold"));
+        }
+        self.world.github.register(&scope, &name, sealed.labels.clone());
+        self.world.effects.registered.lock().unwrap().push(name.clone());
+        self.world.github.set_runner(&scope, &name, false, false);
+        self.sim_host.names.lock().unwrap().insert(name.clone());
+        *self.sim_host.registered.lock().unwrap() = Some((scope, name));
         self.say(&format!("registers for {claim}"));
         self.takes(0..2).await;
         TaskOutcome::Configured
@@ -281,7 +294,9 @@ impl Hands {
         }
         let package = self.sim_host.package.lock().unwrap().clone();
         let ended = self.world.has_ended(package.as_ref().map(|package| package.version.as_str()));
-        if ended && self.world.ends.is_some_and(|ends| !ends.starves) {
+        // GitHub refuses it at its session, or only at its first poll.
+        let at_once = self.world.chance.percent(50);
+        if ended && at_once && self.world.ends.is_some_and(|ends| !ends.starves) {
             *self.sim_host.process.lock().unwrap() = None;
             return TaskOutcome::Failed(GithubFailure::Refused("simulated: a version that ended".into()));
         }
@@ -298,6 +313,15 @@ impl Hands {
     /// Until the runner ends: a single-use one after its job, another one when it dies.
     async fn serve(&self, runner: RunnerProcess) -> TaskOutcome {
         let single_use = self.world.single_use(&self.sim_host.machine);
+        let (mut worked, mut end) = (false, RunnerEnd::Lost("simulated: its listener died".into()));
+        let package = self.sim_host.package.lock().unwrap().clone();
+        let over = self.world.has_ended(package.as_ref().map(|package| package.version.as_str()));
+        if over && self.runs(runner) && self.world.ends.is_some_and(|ends| !ends.starves) {
+            *self.sim_host.process.lock().unwrap() = None;
+            self.goes_offline();
+            let why = "simulated: GitHub takes no runner of this version any more";
+            end = RunnerEnd::Failed(GithubFailure::Deprecated(why.into()));
+        }
         while self.runs(runner) {
             self.takes(10..60).await;
             if single_use && self.world.chance.percent(30) {
@@ -306,13 +330,22 @@ impl Hands {
                     self.world.github.deregister(&scope, &name);
                 }
                 *self.sim_host.process.lock().unwrap() = None;
+                worked = true;
             } else if self.world.strikes(Fault::RunnerDies) {
                 self.say("loses its runner");
                 *self.sim_host.process.lock().unwrap() = None;
                 self.goes_offline();
+                let lost = self.sim_host.registered.lock().unwrap().clone();
+                if let Some((scope, name)) = lost {
+                    if self.world.chance.percent(30) {
+                        self.world.github.deregister(&scope, &name);
+                        end = RunnerEnd::Forgotten("simulated: somebody deleted it at GitHub".into());
+                    }
+                    self.sim_host.dead_names.lock().unwrap().insert(name);
+                }
             }
         }
-        TaskOutcome::Ended
+        TaskOutcome::Ended { worked, end }
     }
 
     /// Its jobs may begin from now on.

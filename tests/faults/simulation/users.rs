@@ -34,7 +34,7 @@ pub(crate) fn item(value: &Value) -> Item {
 /// Makes the classes.
 pub(crate) async fn open(world: &Arc<World>) {
     let (chance, person) = (&world.chance, Table(Actor::new(world, "admin", Role::Person)));
-    for (class, mode) in &world.classes {
+    for (number, (class, mode)) in world.classes.iter().enumerate() {
         let max = chance.number(2..14);
         let mut spec = json!({
             "resourceClass": class, "cpu": 2, "mmem": 4096, "max": max, "desired": chance.number(0..max.min(4)),
@@ -51,7 +51,7 @@ pub(crate) async fn open(world: &Arc<World>) {
             spec["reuseWithin"] = json!("repository");
         }
         let able = (&spec["reuseWithin"], &spec["registrationMode"]) == (&json!("repository"), &json!("run"));
-        spec["registeredAhead"] = json!(able && world.registers_ahead);
+        spec["registeredAhead"] = world.registers_ahead.said(number, able);
         create(&person, spec).await;
     }
 }

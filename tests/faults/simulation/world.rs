@@ -30,6 +30,28 @@ use crate::simulation::sim_host::SimHost;
 use crate::simulation::trace::Trace;
 use crate::simulation::versions::{Knowledge, VersionEnds};
 
+/// Which classes of one seed's yard register their runners ahead of claims.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RegistersAhead {
+    /// Whether any does.
+    any: bool,
+    /// Whether every one does that can.
+    all: bool,
+    seed: u64,
+}
+
+impl RegistersAhead {
+    /// What the spec of a class says, by its number and whether it can.
+    pub(crate) fn said(self, number: usize, able: bool) -> serde_json::Value {
+        let drawn = self.seed.wrapping_add(number as u64) % 4;
+        match (self.any, self.all, able, drawn) {
+            (false, ..) | (true, false, _, 3) => false.into(),
+            (true, false, true, 2) | (true, true, true, _) => true.into(),
+            (true, ..) => "auto".into(),
+        }
+    }
+}
+
 /// One seed's yard.
 pub(crate) struct World {
     /// The defect it is to have.
@@ -51,8 +73,8 @@ pub(crate) struct World {
     pub(crate) operators_off: Duration,
     /// The classes, and how each registers its runners.
     pub(crate) classes: BTreeMap<String, RegistrationMode>,
-    /// Whether classes that can do so register runners ahead.
-    pub(crate) registers_ahead: bool,
+    /// Which classes that can do so register runners ahead.
+    pub(crate) registers_ahead: RegistersAhead,
     pub(crate) machines: Mutex<BTreeMap<InstanceId, Arc<SimHost>>>,
     pub(crate) actors: Mutex<Vec<Arc<Actor>>>,
     pub(crate) laws: Mutex<Laws>,
@@ -98,6 +120,8 @@ impl World {
         });
         // No draw, so that the others are as they were.
         let registers_ahead = only.is_none_or(<[Fault]>::is_empty);
+        let registers_ahead =
+            RegistersAhead { any: registers_ahead, all: bug == Some(Bug::LabelBeforeClaim), seed };
         let classes = classes.map(|(name, mode)| match bug {
             Some(Bug::LabelBeforeClaim) => (name, RegistrationMode::Run),
             Some(_) | None => (name, mode),

@@ -77,11 +77,11 @@ impl World {
     /// The same with its answer; whether it is written down.
     pub(crate) fn sets_label(&mut self, who: usize, arn: &InstanceArn, run: &str, fate: Fate) -> bool {
         if fate == Fate::Busy || !self.labels_rest(arn, run) {
-            self.observe(who, Observation::LabelFailed(arn.clone(), true));
+            self.observe(who, Observation::LabelFailed(arn.clone(), Some("404".into())));
             return false;
         }
         if fate == Fate::Partial {
-            self.observe(who, Observation::LabelFailed(arn.clone(), false));
+            self.observe(who, Observation::LabelFailed(arn.clone(), None));
         }
         fate != Fate::Partial
     }
@@ -173,7 +173,7 @@ fn ahead(begin: World) -> Yards {
 #[test]
 fn a_runner_at_rest_has_the_label_of_a_run_only_with_its_machine() {
     let left = Left { crashes: 1, busy: 1, partial: 1, loses: 1, ..Left::default() };
-    assert_eq!(exhaust(ahead(resting(1, left, None))), 44_532);
+    assert_eq!(exhaust(ahead(resting(1, left, None))), 45_668);
 }
 
 #[test]

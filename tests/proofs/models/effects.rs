@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 use jiff::Timestamp;
 use runyard_core::decide::{AtGitHub, Effect};
 use runyard_core::model::{
-    Agent, Instance, InstanceArn, InstanceId, Launch, LaunchId, Life, Place, Reason, Record, RecordId, State,
-    TRANSITIONS,
+    Agent, Instance, InstanceArn, InstanceId, Launch, LaunchId, Life, Place, Reason, Record, RecordId,
+    Request, State, TRANSITIONS,
 };
 use runyard_core::ports::{ComputeError, Launched, Machine, MachineState, Shortfall};
 use runyard_core::yard::Observation;
@@ -35,6 +35,7 @@ impl World {
                 }
             }
             Effect::Silence(step, seq) => self.silences(who, heard, planned, step.before.key(), *seq),
+            Effect::Disown(_, request) => self.disowns(who, heard, planned, request),
             Effect::Claim { request, machines, .. } => {
                 if self.is(Mutant::LabelBeforeClaim) {
                     let run = request.before.id.run_id.as_str();
@@ -188,6 +189,19 @@ impl World {
         }
         if self.write(who, heard, planned) && spoke {
             self.wrong = Some("S14: a machine was ended for silence although its agent spoke");
+        }
+    }
+
+    fn disowns(&mut self, who: usize, heard: bool, planned: &Possible, request: &Request) {
+        let key = request.key();
+        let there = self.get::<Request>(&key).map(|there| (there.uid.clone(), there.version));
+        if there == Some((request.uid.clone(), request.version)) {
+            self.write(who, heard, planned);
+            return;
+        }
+        self.setting.refused.store(true, Ordering::Relaxed);
+        if heard {
+            self.sees(who, &key, false);
         }
     }
 

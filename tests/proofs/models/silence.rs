@@ -44,7 +44,7 @@ fn model(begin: World) -> Yards {
 #[test]
 fn a_machine_is_ended_for_silence_on_the_heartbeat_that_was_judged_or_not_at_all() {
     let left = Left { quiet: 2, beats: 2, lost: 1, crashes: 1, ..Left::default() };
-    assert_eq!(exhaust(model(watched(left, None))), 52_919);
+    assert_eq!(exhaust(model(watched(left, None))), 92_763);
 }
 
 #[test]

@@ -189,6 +189,7 @@ impl World {
             sharing: Default::default(),
             following: Default::default(),
             github: false,
+            organization: false,
             inventory: false,
         };
         mutant.iter().for_each(|mutant| mutant.policy(&mut policy));

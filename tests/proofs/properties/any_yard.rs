@@ -195,10 +195,11 @@ fn pool() -> impl Strategy<Value = serde_json::Value> {
         (one(&["run", "job"]), one(&["run", "run", "secret"])),
         proptest::option::of(prop_oneof![0_u64..90, Just(u64::MAX)]),
     );
-    (numbers, times, words).prop_map(|(numbers, times, words)| {
+    let ahead = prop_oneof![Just(json!("auto")), Just(json!(true)), Just(json!(false))];
+    (numbers, times, words, ahead).prop_map(|(numbers, times, words, ahead)| {
         json!({
             "desired": numbers.0, "max": numbers.1, "maxUses": numbers.2, "idleSeconds": times.0,
-            "maxAgeSeconds": times.1, "paused": words.0, "registeredAhead": !words.0, "reuseWithin": words.1, "registrationMode": words.2.0, "labelMode": words.2.1,
+            "maxAgeSeconds": times.1, "paused": words.0, "registeredAhead": ahead, "reuseWithin": words.1, "registrationMode": words.2.0, "labelMode": words.2.1,
             "jobs": {"root": words.2.1 == "secret"},
             "maxRuntimeMinutes": words.3,
         })

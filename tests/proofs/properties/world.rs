@@ -47,6 +47,7 @@ pub(crate) fn policy() -> Policy {
         sharing: Default::default(),
         following: Default::default(),
         github: false,
+        organization: false,
         inventory: true,
     }
 }
@@ -197,6 +198,11 @@ impl World {
                 assert_eq!(beat, Some(seq), "nobody else writes here");
                 self.step(&step.before, &step.after);
             }
+            Effect::Disown(step, request) => {
+                let there = self.get::<Request>(&request.key()).map(|request| request.version);
+                assert_eq!(there, Some(request.version), "nobody else writes here");
+                self.step(&step.before, &step.after);
+            }
             Effect::Request(step) => drop(self.step(&step.before, &step.after)),
             Effect::Launch(step) => drop(self.step(&step.before, &step.after)),
             Effect::Pool(step) => {
@@ -266,7 +272,7 @@ impl World {
         let mut after = step.after;
         let sealed = Some(Registration { sealed: "box".into(), expires_at: None });
         match credential {
-            Credential::Registration(_) => {
+            Credential::Registration(_) | Credential::Anew { .. } => {
                 after.registration = sealed;
                 after.registration_seq += 1;
             }

@@ -8,15 +8,15 @@ use proptest::sample::select;
 use proptest::{prop_assert_eq, proptest};
 use runyard_core::model::history::{Activity, PastSpan};
 use runyard_core::model::{
-    Adoption, Agent, Ahead, AheadReport, Bins, Claim, ClaimId, ClassName, Condition, ConditionType,
-    Containers, Demand, Desired, Event, EventType, HeldBack, Hold, Instance, InstanceArn, InstanceFacts,
-    InstanceId, InstanceTypes, Intent, Interruption, InterruptionAction, Jobs, Keep, KeepScope, Kept,
-    KeptDirectories, LabelMode, LabelSuffix, Launch, LaunchId, LaunchPhase, LaunchTemplate, Lease, Level,
-    Life, Money, Pace, Phase, PinnedImage, Pool, PoolOverride, PoolSpec, PoolStatus, Promotion, Quota,
-    Reading, Reason, Record, RecordId, Registration, RegistrationMode, ReleasedBy, Replacement, Repository,
-    Request, RequestKey, RequestName, ReuseWithin, RunId, RunnerPackage, RunnerTrial, Schedule, ShareBy,
-    Sharing, Signal, SizedDesired, Sizing, State, Status, Threshold, Uid, Usage, UsageClass, Volume,
-    WriteFrom, read,
+    Adoption, Agent, Ahead, AheadReport, AheadStatus, Bins, Claim, ClaimId, ClassName, Condition,
+    ConditionType, Containers, Demand, Desired, Event, EventType, HeldBack, Hold, Instance, InstanceArn,
+    InstanceFacts, InstanceId, InstanceTypes, Intent, Interruption, InterruptionAction, Jobs, Keep,
+    KeepScope, Kept, KeptDirectories, LabelMode, LabelSuffix, Launch, LaunchId, LaunchPhase, LaunchTemplate,
+    Lease, Level, Life, Money, Pace, Phase, PinnedImage, Pool, PoolOverride, PoolSpec, PoolStatus, Promotion,
+    Quota, Reading, Reason, Record, RecordId, RegisteredAhead, Registration, RegistrationMode, ReleasedBy,
+    Replacement, Repository, Request, RequestKey, RequestName, ReuseWithin, RunId, RunnerPackage,
+    RunnerTrial, RunnerTrouble, Schedule, ShareBy, Sharing, Signal, SizedDesired, Sizing, State, Status,
+    Threshold, TroubleKind, Uid, Usage, UsageClass, Volume, WriteFrom, read,
 };
 
 /// The record read from what is stored of it.
@@ -75,6 +75,11 @@ fn some_text() -> impl Strategy<Value = String> {
 
 fn text() -> impl Strategy<Value = String> {
     ".{0,20}"
+}
+
+/// What a request's author writes is cut where it is longer than any class or person is called.
+fn short() -> impl Strategy<Value = String> {
+    "[ -~]{0,40}"
 }
 
 fn word<T: Clone + std::fmt::Debug + 'static>(all: &'static [T]) -> impl Strategy<Value = T> {
@@ -294,39 +299,58 @@ fn keep() -> impl Strategy<Value = Keep> {
     )
 }
 
+fn trouble() -> impl Strategy<Value = RunnerTrouble> {
+    (time(), word(TroubleKind::ALL), text()).prop_map(|(since, kind, words)| RunnerTrouble {
+        since,
+        kind,
+        words,
+    })
+}
+
 fn agent() -> impl Strategy<Value = Agent> {
     let interruption =
         (word(InterruptionAction::ALL), time()).prop_map(|(action, at)| Interruption { action, at });
     let says = (of(word(Signal::ALL)), of(text()), of(text()), of(time()), of(text()));
     let beat = (of(time()), count(), of(text()), of(text()), of(text()), of(1_u64..1 << 53));
-    (instance_id(), says, beat, of(interruption), (of(count()), kept(), of(reported())), of(time())).prop_map(
-        |(id, says, beat, interruption, (registration_done, kept, ahead), updated_at)| Agent {
-            arn: Some(InstanceArn::local(&id)),
-            signal: says.0,
-            signal_claim_id: says.1,
-            signal_run_id: says.2,
-            signal_at: says.3,
-            signal_detail: says.4,
-            heartbeat_at: beat.0,
-            heartbeat_seq: beat.1,
-            agent_version: beat.2,
-            runner_name: beat.3,
-            public_key: beat.4,
-            runner_id: beat.5,
-            interruption,
-            registration_done,
-            kept,
-            ahead,
-            updated_at,
-        },
+    (
+        instance_id(),
+        says,
+        beat,
+        of(interruption),
+        (of(count()), kept(), of(reported()), of(trouble())),
+        of(time()),
     )
+        .prop_map(
+            |(id, says, beat, interruption, (registration_done, kept, ahead, runner_trouble), updated_at)| {
+                Agent {
+                    runner_trouble,
+                    arn: Some(InstanceArn::local(&id)),
+                    signal: says.0,
+                    signal_claim_id: says.1,
+                    signal_run_id: says.2,
+                    signal_at: says.3,
+                    signal_detail: says.4,
+                    heartbeat_at: beat.0,
+                    heartbeat_seq: beat.1,
+                    agent_version: beat.2,
+                    runner_name: beat.3,
+                    public_key: beat.4,
+                    runner_id: beat.5,
+                    interruption,
+                    registration_done,
+                    kept,
+                    ahead,
+                    updated_at,
+                }
+            },
+        )
 }
 
 fn intent() -> impl Strategy<Value = Intent> {
-    let wish = (text(), any::<u32>(), any::<u32>(), of(word(UsageClass::ALL)), any::<bool>(), of(types()));
+    let wish = (short(), any::<u32>(), any::<u32>(), of(word(UsageClass::ALL)), any::<bool>(), of(types()));
     let limits = (of(any::<u64>()), any::<u64>(), word(Desired::ALL), count(), of(time()), of(time()));
     let suffix = of("[a-z0-9]{8}".prop_map(|text| text.parse::<LabelSuffix>().expect("its form")));
-    let more = (suffix, any::<bool>(), of(text()), of(text()));
+    let more = (suffix, any::<bool>(), of(short()), of(short()));
     (repository(), wish, limits, more).prop_map(
         |(repository, wish, limits, (label_suffix, trial, priority, fail_requested_by))| Intent {
             repository,
@@ -485,8 +509,14 @@ fn spec() -> impl Strategy<Value = PoolSpec> {
     let replacement =
         replacement.prop_map(|(at_once, hours, time_zone)| Replacement { at_once, hours, time_zone });
     let replacement = prop_oneof![Just(Replacement::default()), replacement];
-    let last =
-        (template(), replacement, of(sharing()), of(sizing()), (jobs(), any::<bool>()), vec(keep(), 0..2));
+    let last = (
+        template(),
+        replacement,
+        of(sharing()),
+        of(sizing()),
+        (jobs(), word(RegisteredAhead::ALL)),
+        vec(keep(), 0..2),
+    );
     (size, limits, kind, names, vec(schedule, 0..3), last).prop_map(
         |(
             size,
@@ -556,12 +586,14 @@ fn pool() -> impl Strategy<Value = Pool> {
         reason,
         next,
     });
-    let seen = (seen, of(image), of(usage), (of(sized), of(demand), adoption()));
+    let ahead = (any::<bool>(), vec(text(), 0..3), text());
+    let ahead = ahead.prop_map(|(on, reasons, message)| AheadStatus { on, reasons, message });
+    let seen = (seen, of(image), of(usage), (of(sized), of(demand), adoption(), of(ahead)));
     (spec(), of(scale), seen, vec(condition(), 0..2), of(uid()), count(), of(time())).prop_map(
         |(
             spec,
             scale,
-            (seen, image, usage, (sized_desired, demand, runner)),
+            (seen, image, usage, (sized_desired, demand, runner, ahead)),
             conditions,
             uid,
             version,
@@ -578,6 +610,7 @@ fn pool() -> impl Strategy<Value = Pool> {
                 sized_desired,
                 demand,
                 runner,
+                ahead,
             },
             uid,
             version,

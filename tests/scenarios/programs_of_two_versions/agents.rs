@@ -59,7 +59,12 @@ pub(crate) fn of_this_program(world: &World, table: &Table, place: &Path) {
             clock: Arc::new(clock),
             entropy: Arc::new(SeededEntropy::new(3)),
             power: Arc::new(Exit),
-            timing: Timing { heartbeat: timing.heartbeat, poll: timing.agent_poll, guard },
+            timing: Timing {
+                heartbeat: timing.heartbeat,
+                poll: timing.agent_poll,
+                reregister: Duration::from_secs(2),
+                guard,
+            },
             state_dir,
             boot_id: "boot".into(),
             ring: Ring::default(),

@@ -1,5 +1,6 @@
 //! The table as a program of another version reads and writes it. An older one neither sees nor writes what
-//! docs/contract.md marks as an addition; a newer one adds an attribute to every record when it first writes it.
+//! docs/contract.md marks as an addition; a newer one adds an attribute to every record when it first writes it. One
+//! before `auto` reads that no runner of a class is registered ahead where nobody said that it is.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock, Mutex};
@@ -50,6 +51,7 @@ fn is_addition(key: &RecordId, name: &str) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Version {
     Older,
+    BeforeAuto,
     This,
     Newer,
 }
@@ -82,6 +84,13 @@ impl Table {
         if let (Version::Older, Some(key)) = (self.version, RecordId::of(&item)) {
             item.retain(|name, _| !is_addition(&key, name));
         }
+        let is_pool = RecordId::of(&item).and_then(|key| key.kind()) == Some(Kind::Pool);
+        match self.version {
+            Version::Older | Version::BeforeAuto if is_pool => {
+                item.entry("registeredAhead".into()).or_insert(AttributeValue::Bool(false));
+            }
+            Version::Older | Version::BeforeAuto | Version::This | Version::Newer => {}
+        }
         item
     }
 
@@ -96,7 +105,7 @@ impl Table {
             match version {
                 Version::Older => set.retain(|name, _| !is_addition(&key, name)),
                 Version::Newer if first => drop(set.insert(ADDED.into(), AttributeValue::N("7".into()))),
-                Version::This | Version::Newer => {}
+                Version::BeforeAuto | Version::This | Version::Newer => {}
             }
             set
         };
@@ -190,7 +199,7 @@ fn what_older_programs_do_not_know_is_read_from_the_contract() {
         ),
         (Kind::Agent, &["kept", "ahead"], "runnerId"),
         (Kind::Request, &["failRequestedAt", "failRequestedBy", "accepted", "claims", "uid"], "labelSuffix"),
-        (Kind::Pool, &["keep", "registeredAhead", "runner"], "override"),
+        (Kind::Pool, &["keep", "registeredAhead", "runner", "ahead"], "override"),
         (Kind::Launch, &["launchDigest"], "attempt"),
         (Kind::Lease, &["historyUntil"], "token"),
     ] {

@@ -174,7 +174,7 @@ class Stories:
             yard.release(again)
             # Which would switch it off itself.
             machine.within("systemctl", "kill", "--signal=STOP", "--kill-who=main", "runyard-agent")
-            yard.say("expire", machine.id, "--now")
+            yard.say("expire", machine.id, "--now", "--yes")
             wait("its end", lambda: not machine.is_on())
             must(machine.asked_to_end is not None, "it ended by itself")
             wait("its record", lambda: "terminated" in json.dumps(yard.record(machine)))

@@ -60,7 +60,11 @@ fn an_idle_machine_is_expired_and_a_busy_one_only_with_now() {
     let error = yard.runs(&["expire", "i-2", "-o", "json"], 1).error();
     assert!(error["fix"].as_str().expect("text").contains("--now"), "{error}");
     assert_eq!(yard.record(&busy)["version"], number(7));
-    yard.runs(&["expire", "i-2", "--now"], 0);
+    // A run would lose it, and nobody can be asked here.
+    let error = yard.runs(&["expire", "i-2", "--now", "-o", "json"], 1).error();
+    assert!(error["fix"].as_str().expect("text").contains("--yes"), "{error}");
+    assert_eq!(yard.record(&busy)["version"], number(7));
+    yard.runs(&["expire", "i-2", "--now", "--yes"], 0);
     assert!(expired(&yard.record(&busy)));
     assert_eq!(yard.runs(&["expire", "i-3", "-o", "json"], 1).error()["value"], "i-3");
 }
@@ -107,6 +111,37 @@ fn a_stuck_request_is_failed_by_asking_the_operator() {
     yard.change(&request("default", 1), &[("phase", text("Failed"))]);
     assert!(yard.runs(&["fail", "42"], 0).stdout.contains("already Failed"));
     yard.runs(&["fail", "43"], 1);
+}
+
+#[test]
+fn a_request_that_holds_machines_is_failed_by_a_yes_alone() {
+    let yard = Yard::new();
+    yard.provision(&[], 0);
+    let key = request("default", 1);
+    let held = AttributeValue::L(vec![text("i-0123456789abcdef0")]);
+    yard.change(&key, &[("phase", text("Ready")), ("instances", held)]);
+    let error = yard.runs(&["fail", "42", "-o", "json"], 1).error();
+    assert!(error["fix"].as_str().expect("text").contains("--yes"), "{error}");
+    assert!(!yard.record(&key).contains_key("failRequestedAt"));
+    yard.runs(&["fail", "42", "--yes"], 0);
+    assert!(yard.record(&key).contains_key("failRequestedAt"));
+}
+
+#[test]
+fn machines_that_ended_are_listed_where_they_are_asked_for() {
+    let yard = Yard::new();
+    machine(&yard, "i-1", "idle", "");
+    machine(&yard, "i-2", "terminated", "");
+    let listed = |more: &[&str]| {
+        yard.runs(&[&["get", "instances", "-o", "name"][..], more].concat(), 0).stdout.replace('\n', " ")
+    };
+    assert_eq!(listed(&[]), "instance/i-1 ");
+    assert_eq!(listed(&["--all"]), "instance/i-1 instance/i-2 ");
+    assert_eq!(listed(&["--state", "terminated"]), "instance/i-2 ");
+    assert_eq!(listed(&["--field-selector", "state=terminated"]), "instance/i-2 ");
+    assert_eq!(yard.runs(&["get", "instance", "i-2", "-o", "name"], 0).stdout, "instance/i-2\n");
+    let refused = yard.runs(&["get", "instances", "--sort-by", ".nope", "-o", "json"], 2).error();
+    assert!(refused["fix"].as_str().expect("text").contains("instanceId"), "{refused}");
 }
 
 #[test]

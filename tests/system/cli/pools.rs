@@ -105,6 +105,24 @@ fn a_spec_that_leaves_out_what_guards_a_class_needs_a_word() {
 }
 
 #[test]
+fn a_field_that_a_file_forgot_changes_no_class_without_a_word() {
+    let yard = Yard::new();
+    let full = r#"[{"resourceClass":"small","max":8,"cpu":2,"mmem":4096,"sharing":{"by":"repository"},"maxUses":5}]"#;
+    apply(&yard, "a.json", full, 0);
+    let before = yard.record(&pool("small"));
+    let short = yard.file("b.json", r#"[{"resourceClass":"small","max":5}]"#);
+    let refused = yard.runs(&["apply", "-f", &short], 1).stderr;
+    for field in ["cpu", "mmem", "maxUses", "sharing"] {
+        assert!(refused.contains(&format!("error: pools[0].{field}")), "{field}: {refused}");
+    }
+    assert_eq!(yard.record(&pool("small")), before);
+    let shown = yard.runs(&["diff", "-f", &short], 1).stdout;
+    assert!(shown.contains("! cpu 2 → "), "{shown}");
+    yard.runs(&["apply", "-f", &short, "--allow-widening"], 0);
+    assert_eq!(yard.record(&pool("small"))["max"], number(5));
+}
+
+#[test]
 fn what_would_change_can_be_seen_before_and_writes_nothing() {
     let yard = Yard::new();
     apply(&yard, "a.json", r#"[{"resourceClass":"small","max":3}]"#, 0);

@@ -186,6 +186,17 @@ fn a_live_request_under_a_key_of_before_is_the_same_request() {
 }
 
 #[test]
+fn a_request_under_a_key_with_other_capitals_is_released() {
+    let yard = Yard::new();
+    let key = former(&yard);
+    yard.runs(&["release", "--run-id", "43", "--repository", "acme/web"], 0);
+    yard.runs(&["release", "--run-id", "42", "--repository", "acme/other"], 0);
+    assert_eq!(yard.record(&key)["desired"], text("provisioned"));
+    yard.runs(&["release", "--run-id", "42", "--repository", "acme/web"], 0);
+    assert_eq!(yard.record(&key)["desired"], text("released"));
+}
+
+#[test]
 fn a_new_run_id_with_a_dot_is_refused_and_one_of_before_can_be_released() {
     let yard = Yard::new();
     let asked =
@@ -292,7 +303,11 @@ fn a_secret_label_is_drawn_once_and_every_output_has_it() {
     assert!(outputs.starts_with(&format!("label={label}\n")), "{outputs}");
     for again in [&["--secret-label", "-o", "json"][..], &["-o", "json"]] {
         let shown = yard.provision(again, 0).json();
-        assert_eq!((&shown["label"], &shown["labelSuffix"]), (&json!(label), &json!(suffix)), "{again:?}");
+        assert_eq!(
+            (&shown["label"], &shown["labelSuffix"]),
+            (&json!(label), &json!("********")),
+            "{again:?}"
+        );
     }
     assert_eq!(yard.record(&request("default", 1)), record, "it is the same request");
     yard.provision(&["--name", "gpu", "--secret-label"], 0);
@@ -427,14 +442,52 @@ fn in_a_workflow_a_failure_stands_on_the_runs_page_with_what_was_waited_for() {
 }
 
 #[test]
-fn who_does_not_wait_is_warned_of_what_cannot_come_true() {
+fn a_class_that_is_not_there_spends_no_name_where_the_yard_has_others() {
     let yard = Yard::new();
     let file = yard.file("pools.json", r#"[{"resourceClass":"small","max":1}]"#);
     yard.runs(&["apply", "-f", &file], 0);
     assert_eq!(yard.provision(&[], 0).stderr, "");
     let odd = ["provision", "--run-id", "abc", "--repository", REPOSITORY, "--class", "smal", "--count", "1"];
-    let ended = yard.runs(&odd, 0);
-    for warning in ["run id abc is no number", "class smal: there is no such pool; did you mean small?"] {
-        assert!(ended.stderr.contains(warning), "{warning}: {}", ended.stderr);
+    let before = yard.count();
+    let ended = yard.runs(&odd, 1);
+    for said in ["run id abc is no number", "there is no such pool", "did you mean small?"] {
+        assert!(ended.stderr.contains(said), "{said}: {}", ended.stderr);
     }
+    assert_eq!(yard.count(), before, "nothing was asked for");
+    let right: Vec<&str> = odd.iter().map(|word| if *word == "smal" { "small" } else { word }).collect();
+    yard.runs(&right, 0);
+}
+
+#[test]
+fn a_wish_for_a_secret_label_is_never_answered_with_one_that_anybody_can_guess() {
+    let yard = Yard::new();
+    yard.provision(&[], 0);
+    let refused = yard.provision(&["--secret-label", "-o", "json"], 1);
+    assert!(refused.error()["message"].as_str().is_some_and(|why| why.contains("without a secret label")));
+    assert_eq!(refused.stdout, "");
+    // The other way round it is the same request, and its label stays secret.
+    let secret = yard.provision(&["--name", "s", "--secret-label", "-o", "json"], 0).json();
+    let again = yard.provision(&["--name", "s", "--secret-label", "-o", "json"], 0).json();
+    assert_eq!(secret["label"], again["label"]);
+    assert_ne!(secret["label"], json!("42"));
+}
+
+#[test]
+fn a_wait_for_a_program_tells_its_progress_on_stderr_unless_it_is_to_be_quiet() {
+    let yard = Yard::new();
+    let goes = |more: &[&str], name: &str| {
+        let mut command = yard.command(&asking(&[&["--name", name, "--wait", "-o", "json"], more].concat()));
+        let child =
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
+        let key = request(name, 1);
+        yard.until(&key, |_| true);
+        yard.change(&key, &[("phase", text("Failed")), ("message", text("DeadlinePassed: no"))]);
+        finished(child, 3)
+    };
+    let told = goes(&[], "loud");
+    let first = told.stderr.lines().next().expect("a line");
+    let first: serde_json::Value = serde_json::from_str(first).expect("a document a line");
+    assert!(first["progress"].is_string(), "{}", told.stderr);
+    assert!(told.error()["message"].is_string(), "the failure is the last line");
+    assert!(!goes(&["-q"], "quiet").stderr.contains("progress"));
 }

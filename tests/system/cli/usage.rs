@@ -56,6 +56,10 @@ fn a_value_that_looks_like_an_option_is_refused_with_how_to_write_it() {
     assert_eq!(refused(&["provision", "--class=-x", "--count", "1"])["field"], "--class");
 }
 
+const FORTY_ONE_GLOBS: &str =
+    "a b c d e f g h i j k l m n o p q r s t u v w x y z a b c d e f g h i j k l m n o";
+const LONG_GLOB: &str = "c6.large-and-thirty-one-letters";
+
 #[test]
 fn every_bad_number_and_duration_is_refused_by_its_name() {
     for (option, values) in [
@@ -65,7 +69,7 @@ fn every_bad_number_and_duration_is_refused_by_its_name() {
         ("--timeout", &["0", "0s", "-10m", "100y", "100 years", "25h", "600", "1500ms", ""]),
         ("--max-runtime", &["0m", "-1m", "90s", "36d", "30", "soon"]),
         ("--usage-class", &["Spot", "reserved", ""]),
-        ("--allowed-instance-types", &["", " ", "M7i", "c?", "$(id)"]),
+        ("--allowed-instance-types", &["", " ", "M7i", "c?", "$(id)", FORTY_ONE_GLOBS, LONG_GLOB]),
         ("--name", &["", "Default", "a_b", "../x"]),
         ("--repository", &["acme", "acme/", "a/b/c", "../..", ""]),
     ] {

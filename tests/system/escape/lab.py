@@ -22,6 +22,7 @@ from pathlib import Path
 import builds
 import claims
 import machine
+import registry
 import traces
 
 HERE = Path(__file__).resolve().parent
@@ -271,7 +272,7 @@ class Lab:
         for plant in self.plants:
             for kind in ("before", "plant", "during", "find", "root"):
                 if text := plant.get(kind):
-                    (LAB / "scripts" / f"{plant['id']}.{kind}").write_text(text + "\n")
+                    (LAB / "scripts" / f"{plant['id']}.{kind}").write_text(text.replace("REGISTRY", f"{WORLD}:8083") + "\n")
         told = {"limits": self.spec["limits"], "open": self.spec.get("open", False)}
         if self.spec["group"]:
             told["group"] = "/sys/fs/cgroup"
@@ -364,6 +365,11 @@ class Lab:
             (LAB / "registry.port").write_text(str(builds.serve()))
             builds.project(f"http://{WORLD}:8082")
             ports.append(f"8082={LAB}/registry.port")
+        if "rootless" in self.spec["image"]:
+            (LAB / "images.port").write_text(str(registry.serve()))
+            ports.append(f"8083={LAB}/images.port")
+            Path("/etc/containers").mkdir(exist_ok=True)
+            Path("/etc/containers/registries.conf").write_text(f'[[registry]]\nlocation = "{WORLD}:8083"\ninsecure = true\n')
         self.start("forward", *within, sys.executable, "-I", f"{TESTS}/forward.py", *ports)
         wait("the world's ports", lambda: "ready" in (LAB / "forward.log").read_text())
 
@@ -487,7 +493,7 @@ class Lab:
 
     def batch(self, plants: list[dict], which: str) -> None:
         """What the steps of the next job go by."""
-        told = [{key: plant[key] for key in ("id", "canary", "limit") if key in plant} | ({"find": 1} if "find" in plant else {})
+        told = [{key: plant[key] for key in ("id", "canary", "limit", "job") if key in plant} | ({"find": 1} if "find" in plant else {})
                 for plant in plants]
         (LAB / "batch.json").write_text(json.dumps({"reports": f"http://{WORLD}:8081", "since": self.since, which: told}))
 
@@ -497,6 +503,9 @@ class Lab:
         self.note("clean-root", self.look(plants))
         breaks = any(plant.get("breaks") for plant in plants)
         self.work(run, f"{JOB} look now clean", f"{JOB} plant now planted", breaks=breaks)
+        for plant in plants:
+            if "job" in plant:
+                self.note("planted", {plant["id"]: self.own_job(run, plant)})
         for plant in plants:
             if "during" in plant:
                 code, said = self.as_root(plant, "during")
@@ -508,6 +517,19 @@ class Lab:
         self.release(run)
         self.settled()
         self.note("left-root", self.look(plants))
+
+    def own_job(self, run: int, plant: dict) -> list:
+        """A job as a workflow defines it; whether it ended as it should, and its last words."""
+        begun = time.monotonic()
+        job = {"steps": [plant["plant"]], "env": {"C": "-".join(plant["canary"])}} | plant["job"]
+        seen = self.job(run, json.loads(json.dumps(job).replace("REGISTRY", f"{WORLD}:8083")))
+        said = seen["log"] or ""
+        if "fails" in plant:
+            well = seen["conclusion"] == "failure" and plant["fails"].replace("REGISTRY", f"{WORLD}:8083") in said
+        else:
+            well = seen["conclusion"] == "success"
+        self.result.setdefault("jobs", {})[plant["id"]] = round(time.monotonic() - begun, 1)
+        return [0 if well else 1, said[-2500:]]
 
     def note(self, what: str, found: dict[str, str]) -> None:
         Reports.told.setdefault(what, {}).update(found)
@@ -563,8 +585,13 @@ class Lab:
 
     def work(self, run: int, *steps: str, breaks: bool = False) -> None:
         """A job of these steps, to its end. What it plants may break its own runner."""
+        seen = self.job(run, {"steps": steps})
+        if seen["conclusion"] != "success" and not breaks:
+            raise Broken(f"{seen['name']}: {seen['conclusion']} {seen['exit_code']}: {(seen['log'] or '')[-600:]}")
+
+    def job(self, run: int, defined: dict) -> dict:
         self.jobs += 1
-        job = {"name": f"job {self.jobs}", "runs_on": [str(run)], "steps": steps}
+        job = {"name": f"job {self.jobs}", "runs_on": [str(run)]} | defined
         self.github(f"/_workflow/runs/{run}/jobs", {"jobs": [job], "open": True})
 
         def is_done() -> dict | None:
@@ -573,9 +600,7 @@ class Lab:
                 if seen["name"] == job["name"] and seen["conclusion"]:
                     return seen
             return None
-        seen = wait(job["name"], is_done, limit=DEADLINE)
-        if seen["conclusion"] != "success" and not breaks:
-            raise Broken(f"{job['name']}: {seen['conclusion']} {seen['exit_code']}: {(seen['log'] or '')[-600:]}")
+        return wait(job["name"], is_done, limit=DEADLINE)
 
     def release(self, run: int, repository: str = REPOSITORY) -> None:
         asking = subprocess.Popen(["/usr/local/bin/runyard", "release", "--run-id", str(run), "--repository", repository, "--wait"],

@@ -50,7 +50,7 @@ busybox() {
   B=$(mktemp -d) && chmod 755 "$B" && mkdir -p "$B/bin" "$B/tmp" "$B/etc" && chmod 1777 "$B/tmp"
   test -x /usr/bin/busybox || lacking busybox-static
   cp /usr/bin/busybox "$B/bin/"
-  for name in sh ls cat echo sleep id wget nc httpd mkdir touch chmod chown cp mount mknod dd ip ps stat grep true sysctl; do
+  for name in sh ls cat echo sleep id wget nc httpd mkdir touch chmod chown cp mount mknod dd ip ps stat grep true false sysctl test tail env rm; do
     ln -s busybox "$B/bin/$name"
   done
   echo 'root:x:0:0::/:/bin/sh' >"$B/etc/passwd"
@@ -81,3 +81,9 @@ server.serve_forever()' "$1" </dev/null >/dev/null 2>&1 &
   done
   return 1
 }
+# What is no success here is none with Docker either, or is what the table says.
+must_refuse() { if "$@"; then echo "it succeeds: $*"; return 1; else return 0; fi; }
+# A call of Docker's API.
+api() { curl -sf --unix-socket /var/run/docker.sock -H "Content-Type: application/json" "http://d/v1.41/$1" "${@:2}"; }
+# Docker's own command, beside the engine's.
+for OWN in /usr/bin/docker /usr/local/bin/docker; do if test -x "$OWN"; then break; fi; done

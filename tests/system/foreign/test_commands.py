@@ -201,7 +201,9 @@ class Commands(Scenario):
         (busy,) = self.holders(request_of("8015"))
         self.runyard("expire", busy["instanceId"], exits=1)
         self.assertEqual(self.instance(busy)["state"], "running")
-        self.runyard("expire", busy["instanceId"], "--now")
+        self.runyard("expire", busy["instanceId"], "--now", exits=1)
+        self.assertEqual(self.instance(busy)["state"], "running")
+        self.runyard("expire", busy["instanceId"], "--now", "--yes")
         self.ended(busy, "expired", "threshold")
         # The request takes another machine in its place, perhaps the spare one; one more is then kept ahead.
         self.eventually("the request has another machine", lambda: self.holders(request_of("8015")))
@@ -217,7 +219,8 @@ class Commands(Scenario):
         self.pool(max=1)
         key = self.ask("8016")
         self.eventually("it holds one", lambda: self.table.get(key).get("instances"))
-        self.runyard("fail", "8016")
+        self.runyard("fail", "8016", exits=1)
+        self.runyard("fail", "8016", "--yes")
         self.phase(key, "Failed")
         self.pooled(1)
 
@@ -255,6 +258,8 @@ class AdminPort(Scenario):
         for name in (
             "runyard_instances",
             "runyard_pool_desired",
+            "runyard_pool_max",
+            "runyard_pool_paused",
             "runyard_requests",
             "runyard_request_ready_seconds",
             "runyard_transitions_total",

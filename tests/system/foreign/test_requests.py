@@ -82,6 +82,36 @@ class Requests(Scenario):
         failed = self.phase(self.ask("6006", count=2, minCount=5), "Failed")
         self.assertIn("Invalid", conditions(failed))
 
+    def test_globs_outside_their_bounds_are_refused_and_not_copied(self):
+        self.pool()
+        for number, globs in enumerate((["c*"] * 41, ["x" * 31], ["x" * 60_000], ["c6_large"])):
+            key = self.ask(f"601{number}", allowedInstanceTypes=globs)
+            failed = self.phase(key, "Failed")
+            self.assertIn("Invalid", conditions(failed))
+            self.assertIn("allowedInstanceTypes", failed["message"])
+            self.assertEqual((failed["allowedInstanceTypes"], failed.get("accepted")), (globs, None))
+        self.phase(self.ask("6019", allowedInstanceTypes=["c*", "m*", "t*", "l*"]), "Ready")
+
+    def test_a_request_of_more_than_64_kib_is_left_alone_and_serves_nobody_worse(self):
+        self.pool()
+        large = self.ask("6020", allowedInstanceTypes=["a*" * 97_000, "b*" * 97_000])
+        before = self.table.get(large)
+        self.phase(self.ask("6021"), "Ready")
+        self.settle()
+        self.assertEqual(self.table.get(large), before)
+        self.assertGreaterEqual(self.operator.metric("runyard_unreadable_records"), 1)
+
+    def test_a_request_made_anew_gets_no_machine_of_the_one_before(self):
+        self.pool()
+        key = self.ask("6022", count=2)
+        first = self.phase(key, "Ready")["instances"]
+        self.table.delete(key)
+        self.ask("6022", count=1)
+        self.eventually(
+            "one machine serves it, and none of the first one's",
+            lambda: len(held := self.holders(key)) == 1 and held[0]["instanceId"] not in first,
+        )
+
     def partly(self, run_id: str, **intent) -> dict:
         """A request for three, of which two run and the third never will, at its deadline; its key."""
 

@@ -22,7 +22,7 @@ class RegisteredAhead(Runners):
             machine.github = self.github
 
         self.machines.prepare = registers
-        self.pool(desired=1, max=1, reuseWithin="repository", repositories=["octo/app"], registeredAhead=True)
+        self.pool(desired=1, max=1, reuseWithin="repository", repositories=["octo/app"])
 
     def judge(self) -> None:
         super().judge()
@@ -34,6 +34,25 @@ class RegisteredAhead(Runners):
         """Waits for a pooled machine whose runner GitHub knows."""
         confirmed = lambda: [i for i in self.instances("idle pooled") if "runnerId" in i.get("ahead", {})]  # noqa: E731
         return self.eventually("a runner rests", confirmed)[0]
+
+    def says(self, on: bool, reasons: list[str]) -> None:
+        """Waits until the pool's status says whether it is on, and if not, why."""
+        told = lambda: self.table.get(records.pool_key("small")).get("ahead", {})  # noqa: E731
+        self.eventually(f"it says {reasons}", lambda: (told().get("on"), told().get("reasons", [])) == (on, reasons))
+        self.assertIn("saves" if on else "would save", told()["message"])
+
+    def test_a_class_that_says_nothing_has_its_runners_registered_ahead_where_that_is_possible(self):
+        self.says(True, [])
+        self.assertNotIn("registeredAhead", self.table.get(records.pool_key("small")), "auto is the absent attribute")
+        self.at_rest()
+        spec = {"desired": 1, "max": 1, "repositories": ["octo/app"], "keep": [{"name": "npm", "path": "~/.npm"}]}
+        self.pool(**spec, reuseWithin="repository", registeredAhead="auto")
+        self.says(False, ["Keep"])
+        self.pool(**spec, reuseWithin="repository", registeredAhead=False)
+        self.says(False, ["Off", "Keep"])
+        self.assertIs(self.table.get(records.pool_key("small"))["registeredAhead"], False)
+        self.pool(desired=1, max=1, repositories=["octo/app"], reuseWithin="none")
+        self.says(False, ["ReuseWithin"])
 
     def test_the_runner_of_a_pooled_machine_waits_under_a_label_that_nobody_can_name(self):
         warm = self.at_rest()

@@ -85,8 +85,7 @@ async fn served(yard: &mut Yard, run: u64) {
         name: format!("{run}-{number}"),
         runs_on: vec![id.clone()],
         steps: vec!["true".into()],
-        env: Default::default(),
-        hosted: None,
+        ..JobSpec::default()
     };
     yard.github.add_jobs(run, (0..ASKED).map(job).collect(), true).unwrap();
     let jobs = tokio::time::timeout(PATIENCE, yard.github.finished_jobs(run)).await;

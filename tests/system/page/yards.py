@@ -125,7 +125,7 @@ class Look:
         self.open(yard)
         self.settled("what waits and failed", "request-rows", 8)
         phases = self.page.run("[...document.querySelectorAll('#request-rows tr')].map((row) => row.children[2].textContent.trim())")
-        self.check(phases == ["Failed"] * 3 + ["Pending"] * 5, f"failed: on top is {phases}")
+        self.check(phases == ["Pending"] * 5 + ["Failed"] * 3, f"failed: on top is {phases}")
         self.check(self.page.run("document.title") == "(5 waiting, 3 failed) Runyard", f"failed: the title is {self.page.run('document.title')!r}")
         self.check("92 ready ▸" in self.text("phases"), f"failed: the ready requests are not folded: {self.text('phases')!r}")
         for said in ("Something is wrong", "5 requests waiting, the oldest for", "3 requests failed", "GitHub does not answer", "large is paused", "gpu are held back"):

@@ -80,7 +80,10 @@ impl Named {
         .await;
         let (begun, mut said) = (Instant::now(), Value::Null);
         while begun.elapsed() < NAMED {
-            said = debug(environment, run).await;
+            // A request that got another machine suffers no more: nothing is wrong with it, and the machine is asked about.
+            let seen = history::snapshot(store).await;
+            let ended = seen.as_ref().and_then(|seen| recovered(seen, fault.harm, class, run));
+            said = debug(environment, run, ended.as_deref()).await;
             if said["causes"][0]["cause"] == fault.cause {
                 let after = begun.elapsed().as_millis();
                 self.lines
@@ -105,10 +108,21 @@ impl Named {
     }
 }
 
-/// What `debug` says about a run's request.
-async fn debug(environment: &Environment, run: u64) -> Value {
+/// The machine that ended badly, where its request is ready again.
+fn recovered(seen: &Snapshot, harm: Harm, class: &str, run: u64) -> Option<String> {
     let run = run.to_string();
-    let asked = ["debug", "request", &run, "--repository", REPOSITORY, "-o", "json"];
+    let requests = seen.all::<Request>();
+    let request = requests.iter().find(|request| request.id.run_id.as_str() == run)?;
+    let ready = harm == Harm::Machine && request.phase() == Phase::Ready;
+    let bad = machines(seen, class).filter(|machine| ready && failed(&machine.life)).last();
+    bad.map(|machine| machine.facts.instance_id.to_string())
+}
+
+/// What `debug` says about a run's request, or about a machine.
+async fn debug(environment: &Environment, run: u64, machine: Option<&str>) -> Value {
+    let run = run.to_string();
+    let what = machine.map_or(["request", &run], |id| ["instance", id]);
+    let asked = ["debug", what[0], what[1], "--repository", REPOSITORY, "-o", "json"];
     let ended = verb(environment, &asked).await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
     ended.json()

@@ -5,16 +5,83 @@ use crate::decide::Effect;
 use crate::model::{ConditionType, Pool, Reason};
 use crate::testing::*;
 
-/// So many pooled machines of a class, all of which spoke just now; the first `silent` of them never do again.
+/// How often agents speak.
+const HEARTBEAT: u64 = 10;
+
+/// So many pooled machines of a class, all of which spoke just now; the first `silent` of them never do again, and 61 s
+/// pass.
 fn yard(machines: usize, silent: usize) -> Scene {
     let mut scene = Scene::with(json!({"max": 1000}));
     for n in 0..machines {
         scene.add(machine(&format!("i-{n}")).pooled());
     }
-    scene.wait(30);
-    (silent..machines).for_each(|n| drop(scene.speaks(&format!("i-{n}"), |_| ())));
-    scene.wait(31);
+    for seconds in [HEARTBEAT; 6] {
+        scene.wait(seconds);
+        (silent..machines).for_each(|n| drop(scene.speaks(&format!("i-{n}"), |_| ())));
+    }
+    scene.wait(1);
     scene
+}
+
+fn pass(scene: &mut Scene, time: Duration) {
+    scene.now.wall = scene.now.wall.checked_add(time).unwrap();
+    scene.now.mono += time;
+    scene.now.seen += time;
+}
+
+/// Machines of a class whose agents speak at moments of their own, evenly spread over a heartbeat, until one cut
+/// silences the first `cut` of them at one moment. Answers how long each machine was silent when it ended, and how long
+/// the first was when the class said that it doubts.
+fn ends_after_cut(machines: usize, cut: usize) -> (Vec<(usize, Duration)>, Option<Duration>) {
+    let mut scene = Scene::with(json!({"max": 1000}));
+    let name = |n: usize| format!("i-{n}");
+    (0..machines).for_each(|n| drop(scene.add(machine(&name(n)).pooled().until(9000))));
+    let step = secs(HEARTBEAT) / machines as u32;
+    let (mut spoke, mut ends, mut said) = (vec![Duration::ZERO; machines], Vec::new(), None);
+    // Agents that are numbered one after the other do not speak one after the other.
+    let speaker = |tick: usize| (tick * 7) % machines;
+    for tick in 0..machines * 20 {
+        pass(&mut scene, step);
+        let (speaks, is_cut) = (speaker(tick), tick >= machines * 3);
+        if !is_cut || speaks >= cut {
+            scene.speaks(&name(speaks), |_| ());
+            spoke[speaks] = scene.now.seen;
+        }
+        for (n, spoke) in spoke.iter().enumerate() {
+            if ends.iter().all(|(ended, _)| *ended != n) && ended(&mut scene, &name(n)).is_some() {
+                ends.push((n, scene.now.seen - *spoke));
+                scene.put(&machine(&name(n)).ended(Reason::Unhealthy).with(|i| i.version = 9).instance);
+            }
+        }
+        if said.is_none() && conditions(&scene).contains(&ConditionType::Doubtful) {
+            said = spoke.iter().min().map(|first| scene.now.seen - *first);
+        }
+    }
+    (ends, said)
+}
+
+#[test]
+fn those_that_one_cut_silences_are_doubted_whenever_each_of_them_speaks() {
+    let (once, twice, step) = (secs(60), secs(120), secs(1));
+    for (machines, cut) in [(40, 40), (40, 13), (20, 20), (11, 4), (4, 4)] {
+        let (ends, said) = ends_after_cut(machines, cut);
+        let said = said.unwrap_or_else(|| panic!("{cut} of {machines}: nobody says that it is doubted"));
+        assert!(said > once && said <= once + 3 * step, "{cut} of {machines}: said after {said:?}");
+        let gone: std::collections::BTreeSet<usize> = ends.iter().map(|(n, _)| *n).collect();
+        assert_eq!(gone, (0..cut).collect(), "{cut} of {machines}: in the end each that is silent goes");
+        for (n, silent) in ends {
+            assert!(silent > twice && silent <= twice + 3 * step, "{cut} of {machines}: i-{n} {silent:?}");
+        }
+    }
+}
+
+#[test]
+fn those_that_fall_silent_by_themselves_end_when_they_are() {
+    for (machines, cut) in [(40, 12), (20, 3), (10, 3), (3, 3)] {
+        let (ends, said) = ends_after_cut(machines, cut);
+        assert_eq!((ends.len(), said), (cut, None));
+        assert!(ends.iter().all(|(_, silent)| *silent <= secs(64)), "{ends:?}");
+    }
 }
 
 /// Judges a machine until it ends or waits, strong reads and all.
@@ -108,7 +175,7 @@ fn claims_avoid_machines_whose_silence_is_in_doubt() {
 #[test]
 fn a_class_is_looked_at_when_too_many_of_its_agents_would_be_silent() {
     let mut scene = yard(10, 0);
-    scene.wait(10);
+    scene.wait(40);
     // All spoke 41 s ago.
     assert_eq!(
         scene.of_class().wake.map(|at| at - scene.now.mono),

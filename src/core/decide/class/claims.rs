@@ -40,7 +40,7 @@ pub(super) fn claim(
                 next.life = Life::Claimed { run: request.id.run_id.clone() };
                 next.claim = Some(Claim { id, request: key.into() });
                 next.jobs = spec.granted_jobs();
-                next.ahead = lendable(tracked, spec, &request.id.repository);
+                next.ahead = lendable(cx, tracked, spec, &request.id.repository);
                 // A runner that is registered already is of the package that the record names.
                 if next.ahead.is_none() {
                     next.runner = packages.for_claim(number);

@@ -434,6 +434,50 @@ mod reports {
     }
 
     #[test]
+    fn a_class_tells_whether_it_registers_ahead_and_what_would_have_to_hold() {
+        let told = |scene: &Scene| report(scene).and_then(|pool| pool.status.ahead);
+        let reasons = |scene: &Scene| told(scene).unwrap().reasons;
+        let mut scene = Scene::with(json!({"reuseWithin": "repository"}));
+        assert_eq!(reasons(&scene), ["NoGitHub"]);
+        scene.policy.github = true;
+        let on = told(&scene).unwrap();
+        assert!(on.on && on.reasons.is_empty() && on.message.contains("saves about 1.2 s"), "{on:?}");
+        scene.put(&report(&scene).unwrap());
+        assert_eq!(report(&scene), None, "it is told already");
+        scene.pool(9, json!({"reuseWithin": "owner", "runnerGroup": "g"}));
+        assert_eq!(reasons(&scene), ["GitHubScope"]);
+        scene.policy.organization = true;
+        assert_eq!(reasons(&scene), [""; 0]);
+        scene.pool(10, json!({"keep": [{"name": "a", "path": "~/a"}], "registeredAhead": false}));
+        assert_eq!(reasons(&scene), ["Off", "RunnerGroup", "Keep"]);
+    }
+
+    #[test]
+    fn a_class_tells_of_a_runner_version_that_ended_and_of_labels_that_github_refuses() {
+        let told = |scene: &Scene| report(scene).unwrap().status.ahead.unwrap();
+        let mut scene = Scene::with(json!({"reuseWithin": "repository"}));
+        scene.policy.github = true;
+        scene.add(machine("i-1").claimed(&ask("1")));
+        for _ in 0..3 {
+            assert!(told(&scene).on);
+            scene.see(Observation::LabelFailed(arn("i-1"), Some("403: not this App".into())));
+        }
+        let refused = told(&scene);
+        assert_eq!(refused.reasons, ["GitHubRefuses"]);
+        assert!(refused.message.contains("403: not this App"), "{}", refused.message);
+        assert_eq!(scene.of_class().wake, Some(scene.now.mono + secs(3600)));
+        scene.wait(3600);
+        assert!(told(&scene).on, "it is tried again");
+        scene.see(Observation::LabelFailed(arn("i-1"), Some("403: not this App".into())));
+        assert!(!told(&scene).on);
+        scene.see(Observation::LabelGiven(arn("i-1")));
+        assert!(told(&scene).on);
+        let end = crate::ports::github::EndOfLife { registration: None, runtime: Some(scene.now.wall) };
+        scene.yard.runner = Some(crate::ports::github::RunnerSupport { version: "2.336.0".into(), end });
+        assert_eq!(told(&scene).reasons, ["RunnerDeprecated"]);
+    }
+
+    #[test]
     fn a_condition_that_is_over_goes_although_nothing_else_changed() {
         let mut scene = Scene::with(json!({"desired": 1}));
         pooled(&mut scene, &["i-1"]);
@@ -451,6 +495,24 @@ mod reports {
         let told = report(&scene).unwrap().status.conditions;
         assert!(told.iter().all(|one| one.condition_type != ConditionType::Doubtful), "{told:?}");
         assert_eq!(told.len(), 2);
+    }
+
+    #[test]
+    fn a_list_that_is_not_believed_is_a_condition_of_its_class() {
+        let mut scene = Scene::with(json!({"desired": 4}));
+        let machines: Vec<String> = (1..=4).map(|n| format!("i-{n}")).collect();
+        let old = |i: &mut Instance| i.facts.created_at = at(-3600);
+        machines.iter().for_each(|name| drop(scene.add(machine(name).pooled().with(old))));
+        let doubt = |scene: &Scene| {
+            let told = report(scene).unwrap().status.conditions;
+            let doubt = told.into_iter().find(|one| one.condition_type == ConditionType::Doubtful);
+            doubt.map(|one| (one.status, one.reason, one.message))
+        };
+        assert_eq!(doubt(&scene), None);
+        scene.see(Observation::Inventory(Vec::new()));
+        let (status, reason, message) = doubt(&scene).unwrap();
+        assert_eq!((status, reason.as_str()), (true, "Inventory"));
+        assert!(message.starts_with("the list of machines lacks 4 of 4"), "{message}");
     }
 
     #[test]

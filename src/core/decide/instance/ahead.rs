@@ -1,16 +1,22 @@
 //! A runner that was registered ahead: registered and confirmed while its machine is pooled, given the label of the run
 //! once a claim is written, and deleted where the claim goes the normal way after all.
 
+use std::time::Duration;
+
 use jiff::SignedDuration;
 
+use crate::decide::ahead::ahead_place;
+use crate::decide::context::Context;
 use crate::decide::{AtGitHub, Credential, Note, Plan, Planned, RunnerConfig, Step};
 use crate::model::{Ahead, AheadPlace, Cause, Instance, Life, PoolSpec, Repository};
 use crate::yard::Tracked;
 
 use super::MachineView;
 
-/// How long a machine's record must have rested before its runner is registered ahead once more.
-const AGAIN: SignedDuration = SignedDuration::from_secs(60);
+/// How long a machine's record must have rested before its runner makes place for one of another package.
+const RESTED: SignedDuration = SignedDuration::from_secs(60);
+/// After this long a runner that its agent speaks of and GitHub does not know is another's, or was deleted.
+const UNKNOWN: Duration = Duration::from_secs(300);
 /// After so many calls without an answer, the claim goes the normal way.
 const PATIENCE: u32 = 3;
 /// What GitHub's word on a label that it refuses for good counts.
@@ -25,18 +31,22 @@ fn reported(tracked: &Tracked, ahead: &Ahead) -> Option<Option<u64>> {
 /// The runner of a pooled machine that a request of this repository can have; none where it must register its own. Both
 /// records say that it listens, and it is where one of this repository would be registered.
 pub(in crate::decide) fn lendable(
+    cx: &Context<'_>,
     tracked: &Tracked,
     spec: &PoolSpec,
     repository: &Repository,
 ) -> Option<Ahead> {
     let ahead = tracked.instance.ahead.as_ref()?;
     let ready = ahead.runner_id.is_some() && reported(tracked, ahead).flatten() == ahead.runner_id;
+    if !ready {
+        return None;
+    }
     let folded = repository.folded();
-    let here = match spec.ahead_place(&tracked.instance.trust_domain)? {
+    let here = match ahead_place(cx, spec, &tracked.instance.trust_domain)? {
         AheadPlace::Repository(name) => name == folded.as_str(),
         AheadPlace::Owner(owner) => owner == folded.owner(),
     };
-    (ready && here).then(|| ahead.clone())
+    here.then(|| ahead.clone())
 }
 
 impl MachineView<'_> {
@@ -46,23 +56,24 @@ impl MachineView<'_> {
             return None;
         }
         let (spec, instance) = (self.spec?, self.instance);
-        let place = spec.ahead_place(&instance.trust_domain).filter(|_| !spec.paused);
+        let place = ahead_place(self.cx, spec, &instance.trust_domain).filter(|_| !spec.paused);
         match (&instance.ahead, place) {
-            (None, Some(place)) => self.register_ahead(spec, place),
+            (None, Some(place)) => {
+                let due = self.tracked.rest.is_first() || self.asks_again();
+                due.then(|| self.register_ahead(spec, place)).flatten()
+            }
             // What its agent has prepared meanwhile is of no use to a claim that takes this runner.
             (Some(_), Some(_)) if self.rested() && instance.runner != self.next_package() => {
                 Some(self.forget_ahead(None, "Unregistered", "its class runs another runner package by now"))
             }
-            (Some(ahead), Some(place)) => {
-                let shown = reported(self.tracked, ahead);
-                match (shown.flatten(), ahead.runner_id) {
-                    (Some(number), None) => Some(self.confirm_ahead(ahead, place, number)),
-                    (_, None) if shown.is_none() && self.box_is_old() => self.register_ahead(spec, place),
-                    (_, Some(_)) if shown.is_none() && self.rested() => self.register_ahead(spec, place),
-                    (None, None) | (_, Some(_)) => None,
-                }
-            }
-            // Its class asks for it no more.
+            (Some(ahead), Some(place)) => match (reported(self.tracked, ahead), ahead.runner_id) {
+                // GitHub or its agent gave it up: the version was refused, it was deleted, its process ended.
+                (None, _) => self.asks_again().then(|| self.register_ahead(spec, place)).flatten(),
+                (Some(Some(_)), None) if self.unknown_for_long() => self.register_ahead(spec, place),
+                (Some(Some(number)), None) => Some(self.confirm_ahead(ahead, place, number)),
+                (Some(None), None) | (Some(_), Some(_)) => None,
+            },
+            // Its class registers none any more.
             (Some(_), None) => {
                 Some(self.forget_ahead(None, "Unregistered", "its class registers no runner ahead"))
             }
@@ -71,12 +82,18 @@ impl MachineView<'_> {
     }
 
     fn rested(&self) -> bool {
-        self.cx.now.wall.duration_since(self.instance.updated_at) >= AGAIN
+        self.cx.now.wall.duration_since(self.instance.updated_at) >= RESTED
     }
 
-    fn box_is_old(&self) -> bool {
-        let due = self.instance.registration.as_ref().and_then(|boxed| self.renews_at(boxed));
-        self.rested() && due.is_none_or(|due| due <= self.cx.now.wall)
+    /// Whether the machine may be asked for another runner: each time later than the time before.
+    fn asks_again(&self) -> bool {
+        self.cx.now.mono >= self.tracked.rest.again_at()
+    }
+
+    /// Whether GitHub does not know the runner that its agent speaks of, although it was registered long ago.
+    fn unknown_for_long(&self) -> bool {
+        let rest = self.tracked.rest;
+        self.cx.now.mono >= rest.again_at().max(rest.at().saturating_add(UNKNOWN))
     }
 
     fn register_ahead(&self, spec: &PoolSpec, place: AheadPlace) -> Option<Planned> {
@@ -86,7 +103,9 @@ impl MachineView<'_> {
         read.public_key.get_or_insert_with(|| key.clone());
         // The runner waits there alone, so the machine serves nobody else from now on.
         let step = Step::of(&read, self.cx.now.wall, |next| next.trust_domain = place.trust_domain());
-        Some(Planned::registered_ahead(step, Credential::Ahead { place, group: spec.runner_group.clone() }))
+        let former = self.instance.ahead.as_ref().and_then(|ahead| ahead.runner_id);
+        let group = spec.runner_group.clone();
+        Some(Planned::registered_ahead(step, Credential::Ahead { place, group, former }))
     }
 
     fn confirm_ahead(&self, ahead: &Ahead, place: AheadPlace, number: u64) -> Planned {
@@ -124,7 +143,6 @@ impl MachineView<'_> {
             next.life = Life::Running { run };
             next.uses += 1;
             next.registration = None;
-            next.registration_failures = 0;
         });
         Some(Plan::act(Planned::ahead(step, Some(note), AtGitHub::Label { runner, number })))
     }

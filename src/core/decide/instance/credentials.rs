@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::model::{Instance, Life, Registration, RegistrationMode, State, after};
+use crate::model::{
+    Instance, Life, Phase, Registration, RegistrationMode, RunnerTrouble, State, Threshold, TroubleKind,
+    after,
+};
 
 use super::MachineView;
 use crate::decide::{
@@ -17,6 +20,8 @@ const RENEWED_BEFORE: Duration = Duration::from_secs(300);
 /// How much longer than usual a state may take in all because calls to GitHub are put off: GitHub renews its budgets
 /// each hour.
 const PUT_OFF_AT_MOST: Duration = Duration::from_secs(3600);
+/// How much longer than usual a state may take in all because a runner cannot reach GitHub.
+const CUT_OFF_AT_MOST: Duration = Duration::from_secs(6 * 3600);
 /// For how long after a call may be made it counts as put off: a failed action is tried again after half a minute at
 /// most.
 const TRIED_AGAIN: Duration = Duration::from_secs(60);
@@ -31,8 +36,33 @@ impl MachineView<'_> {
             | Life::Idle { .. }
             | Life::Terminated { .. } => false,
         };
-        let away = self.cx.yard.github_down || self.put_off_by_budget();
+        let away = self.cx.yard.github_down || self.put_off_by_budget() || self.cut_off_until().is_some();
         self.cx.policy.github && away && waiting && self.instance.expired_by.is_none()
+    }
+
+    /// Until when no deadline ends a machine whose agent says that its runner cannot reach GitHub; none where it says
+    /// nothing of the kind, or has said so for too long. One launched in its place would be no better off.
+    fn cut_off_until(&self) -> Option<Timestamp> {
+        let starts = match self.instance.life {
+            Life::Created { run: Some(_) } | Life::Claimed { .. } => true,
+            Life::Created { run: None }
+            | Life::Running { .. }
+            | Life::Idle { .. }
+            | Life::Terminated { .. } => false,
+        };
+        self.trouble()
+            .filter(|trouble| starts && self.fresh() && trouble.kind == TroubleKind::Unreachable)?;
+        let most = after(self.instance.state_since, CUT_OFF_AT_MOST);
+        // One that is ready does not end by its deadline.
+        let waits = self.request.filter(|request| request.status.phase != Some(Phase::Ready));
+        let until =
+            waits.and_then(|request| request.status.deadline).map_or(most, |deadline| deadline.min(most));
+        (self.cx.now.wall < until).then_some(until)
+    }
+
+    /// What keeps its claim's runner from listening, by its agent's word.
+    pub(super) fn trouble(&self) -> Option<&RunnerTrouble> {
+        self.tracked.agent.as_ref()?.runner_trouble.as_ref()
     }
 
     /// Whether a call for its claim is put off to keep within GitHub's limits. That is no fault of the machine, and one
@@ -56,9 +86,15 @@ impl MachineView<'_> {
         let left = threshold.at.duration_since(self.cx.now.wall);
         let next = self.deadline(self.instance)?;
         let (next, reason, why) = if self.waits_for_github() {
-            match self.cx.yard.github_down {
-                true => (next, "GitHubAway", "GitHub does not answer"),
-                false => (next, "GitHubBudget", "its call to GitHub is put off to keep within the limits"),
+            match (self.cx.yard.github_down, self.cut_off_until()) {
+                (true, _) => (next, "GitHubAway", "GitHub does not answer"),
+                (false, Some(until)) => {
+                    let next = Threshold { at: next.at.min(until), ..next };
+                    (next, "RunnerCutOff", "its runner cannot reach GitHub")
+                }
+                (false, None) => {
+                    (next, "GitHubBudget", "its call to GitHub is put off to keep within the limits")
+                }
             }
         } else {
             (self.busy_deadline(next)?, "RunnerBusy", "GitHub takes its runner for busy")
@@ -94,10 +130,15 @@ impl MachineView<'_> {
             Some(Credential::Removal(request.repository.clone()))
         };
         let credential = match self.instance.life {
+            Life::Created { run: Some(_) } | Life::Claimed { .. } | Life::Running { .. }
+                if self.box_used_up()
+                    || (self.is_registered_anew() && stale(&self.instance.registration)) =>
+            {
+                self.anew()
+            }
             Life::Created { run: Some(_) } | Life::Claimed { .. } if stale(&self.instance.registration) => {
                 register()
             }
-            Life::Running { .. } if self.box_used_up() => register(),
             Life::Idle { pooled_at: None }
                 if self.instance.registration_seq > 0
                     && self.runner_number().is_none()
@@ -116,6 +157,19 @@ impl MachineView<'_> {
         let mut read = self.instance.clone();
         read.public_key.get_or_insert_with(|| key.clone());
         Some(Plan::act(Planned::credential(Step::of(&read, now, |_| ()), credential)))
+    }
+
+    /// What registers its claim's runner anew. A single-use runner that served is gone at GitHub.
+    fn anew(&self) -> Option<Credential> {
+        let runner = RunnerConfig::of(self.request?, self.spec?);
+        let dead = self.runner_number().and_then(|number| {
+            let stale = StaleRunners::of(self.instance, None)?;
+            Some(StaleRunners { number: Some(number), ..stale })
+        });
+        Some(match (runner.mode, dead) {
+            (RegistrationMode::Job, None) => Credential::Registration(runner),
+            (RegistrationMode::Job | RegistrationMode::Run, dead) => Credential::Anew { runner, dead },
+        })
     }
 
     /// What is to be asked about the kept directories of the claim that was given back; none where nothing is kept, or
@@ -145,7 +199,15 @@ impl MachineView<'_> {
         if !pooled || before.registration_seq == 0 {
             return AtGitHub::Nothing;
         }
-        let stale = StaleRunners::of(before, self.spec.map(|spec| spec.registration_mode));
+        let mode = self.spec.map(|spec| spec.registration_mode);
+        // Under which of its names the runner is the last one, its agent's word alone tells.
+        let anew = self
+            .tracked
+            .agent
+            .as_ref()
+            .and_then(|agent| agent.registration_done)
+            .is_some_and(|done| done > 0);
+        let stale = StaleRunners::of(before, mode.filter(|mode| !anew || *mode == RegistrationMode::Job));
         let stale = stale.map(|stale| StaleRunners { number: self.runner_number(), ..stale });
         stale.map_or(AtGitHub::Nothing, AtGitHub::ConfirmRemoved)
     }
@@ -163,10 +225,17 @@ impl MachineView<'_> {
         boxed.expires_at.map(|at| before(at).max(written.min(at)))
     }
 
-    /// Mode `job`: the runner served its job and the run still holds the machine.
+    /// Whether the runner of the last box served its job, or ended without being asked, and the run still holds the
+    /// machine.
     pub(super) fn box_used_up(&self) -> bool {
         let done = self.tracked.agent.as_ref().and_then(|agent| agent.registration_done);
-        self.spec.is_some_and(|spec| spec.registration_mode == RegistrationMode::Job)
-            && done == Some(self.instance.registration_seq)
+        done.is_some_and(|done| done > 0 && done == self.instance.registration_seq)
+    }
+
+    /// Whether its agent waits for a box that was sent already.
+    fn is_registered_anew(&self) -> bool {
+        let done = self.tracked.agent.as_ref().and_then(|agent| agent.registration_done);
+        let waits = self.trouble().is_some_and(|trouble| trouble.kind == TroubleKind::Ended);
+        waits && done.is_some_and(|done| done > 0 && done < self.instance.registration_seq)
     }
 }

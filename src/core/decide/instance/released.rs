@@ -2,14 +2,37 @@
 //! list.
 
 use crate::decide::{Note, Plan};
-use crate::model::{Cause, Claim, ClaimId, Instance, Life, Request};
+use crate::model::{Cause, Claim, ClaimId, Instance, Life, Request, Signal};
 use crate::yard::{Yard, gives_back};
 
 use super::MachineView;
 
 impl MachineView<'_> {
+    /// The end of its claim, where its request wants it no more or does not know it.
+    pub(super) fn returned(&self) -> Option<Plan> {
+        if let Some(note) = self.given_back() {
+            return Some(self.give_back(note));
+        }
+        let request = self.request.filter(|request| self.is_unknown_to(request))?;
+        let note = Note::warning("RequestMadeAnew", format!("{} never held it", request.id));
+        let mut plan = self.give_back(note);
+        plan.actions = plan.actions.into_iter().map(|action| action.disowned_by(request)).collect();
+        Some(plan)
+    }
+
+    /// Whether its request never held it: it was deleted and made anew under its key. Its image counts only where it
+    /// is newer than the machine's, and the write that follows is made only while it is the newest.
+    fn is_unknown_to(&self, request: &Request) -> bool {
+        let (id, status) = (&self.instance.facts.instance_id, &request.status);
+        let known =
+            status.instances.contains(id) || status.served.contains(id) || status.claims.contains_key(id);
+        let key = self.instance.claim.as_ref().and_then(|claim| claim.request.request());
+        let newer = key.and_then(|key| self.cx.yard.request_seen(key));
+        !known && newer.is_some_and(|seen| seen > self.tracked.there.0) && !self.cx.yard.is_busy(&request.id)
+    }
+
     /// Whether its request wants it no more: released, over, or it took the machine off its list.
-    pub(super) fn given_back(&self) -> Option<Note> {
+    fn given_back(&self) -> Option<Note> {
         let claim = self.instance.claim.as_ref()?;
         match self.request {
             Some(request) if gives_back(request) => {
@@ -42,6 +65,15 @@ impl MachineView<'_> {
         }
     }
 
+    fn is_running(&self) -> bool {
+        match self.instance.life {
+            Life::Running { .. } => true,
+            Life::Created { .. } | Life::Claimed { .. } | Life::Idle { .. } | Life::Terminated { .. } => {
+                false
+            }
+        }
+    }
+
     pub(super) fn give_back(&self, note: Note) -> Plan {
         if let Some((reason, _)) = self.served_its_job() {
             let message = format!("{}; its jobs could become root: it serves no other", note.message);
@@ -50,9 +82,15 @@ impl MachineView<'_> {
         if self.instance.hold.is_some() {
             return self.hold(note);
         }
+        let (ran, failed) = (self.is_running(), self.says() == Some(Signal::RegFailed));
         self.go(Cause::GivenBack, note, |next| {
             next.life = Life::Idle { pooled_at: None };
             next.registration = None;
+            match (ran, failed) {
+                (true, false) => next.registration_failures = 0,
+                (true, true) => next.registration_failures += 1,
+                (false, _) => {}
+            }
         })
     }
 }

@@ -9,8 +9,8 @@ use super::MachineView;
 impl MachineView<'_> {
     /// `created` for a request, or `claimed`: until its runner listens.
     pub(super) fn starting(&self) -> Option<Plan> {
-        if let Some(note) = self.given_back() {
-            return Some(self.give_back(note));
+        if let Some(plan) = self.returned() {
+            return Some(plan);
         }
         match self.says() {
             // Of a runner that was registered ahead GitHub's word counts, for the label.
@@ -21,7 +21,6 @@ impl MachineView<'_> {
                     next.life = Life::Running { run };
                     next.uses += 1;
                     next.registration = None;
-                    next.registration_failures = 0;
                 }))
             }
             Some(Signal::RegFailed) => Some(self.registration_failed()),

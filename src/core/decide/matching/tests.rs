@@ -113,6 +113,37 @@ fn each_filter_refuses_by_itself() {
     }
 }
 
+/// Claims, one request of one machine after the other, from four machines that spoke 50, 40, 0 and 45 s ago.
+fn in_order(spec: serde_json::Value, prepare: impl FnOnce(&mut Scene)) -> Vec<String> {
+    let mut scene = Scene::with(spec);
+    (0..4).for_each(|n| drop(scene.add(machine(&format!("i-{n}")).pooled().until(500 + n))));
+    for (seconds, name) in [(5, "i-3"), (5, "i-1"), (40, "i-2")] {
+        scene.wait(seconds);
+        scene.speaks(name, |_| ());
+    }
+    prepare(&mut scene);
+    let cx = Context { yard: &scene.yard, policy: &scene.policy, now: scene.now, role: scene.role };
+    let class = scene.yard.class(&linux()).unwrap();
+    let spec = &class.pool.as_ref().unwrap().spec;
+    let mut matcher = Matcher::new(&cx, class, spec);
+    let picked = (2..7).flat_map(|run| {
+        let request = request(&run.to_string(), 1, json!({}));
+        matcher.pick(&request.id, &Demand::of(&request, spec), 1).machines
+    });
+    picked.map(|arn| arn.instance_id().to_owned()).collect()
+}
+
+#[test]
+fn a_machine_that_spoke_lately_is_claimed_before_one_that_is_late() {
+    assert_eq!(in_order(json!({}), |_| ()), ["i-2", "i-1", "i-3", "i-0"], "then the one that spoke last");
+    // Whatever the queue announced.
+    let hints = |scene: &mut Scene| {
+        let hints = ["i-0", "i-1"].map(id).to_vec();
+        scene.see(Observation::Hints(linux(), hints));
+    };
+    assert_eq!(in_order(json!({}), hints), ["i-2", "i-1", "i-3", "i-0"]);
+}
+
 #[test]
 fn a_machine_whose_agent_is_silent_or_never_spoke_is_not_claimed() {
     let wait = |seconds| move |scene: &mut Scene| scene.wait(seconds);

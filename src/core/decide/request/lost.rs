@@ -6,10 +6,13 @@ use jiff::Timestamp;
 use crate::decide::context::Context;
 use crate::decide::reason::{are, machines};
 use crate::decide::{Note, Plan};
-use crate::model::{ConditionType, InstanceId, Phase, Reason, Request, RequestKey};
+use crate::model::{ConditionType, InstanceId, Life, Phase, Reason, Request, RequestKey, TroubleKind};
 use crate::yard::{Holding, Lost, gives_back, target};
 
 use super::write;
+
+/// The most machines of one request whose runners' words are told.
+const SHOWN: usize = 3;
 
 /// Reports when a ready request lost a machine, why, and when it has its number again.
 pub(super) fn degraded(cx: &Context<'_>, request: &Request, holding: &Holding<'_>) -> Plan {
@@ -37,7 +40,15 @@ pub(super) fn degraded(cx: &Context<'_>, request: &Request, holding: &Holding<'_
             degrade(next, holding, now);
         });
     }
-    if is && holding.lost.is_empty() && interrupted.is_empty() && holding.running >= target(request) {
+    let troubled = troubled(cx, holding);
+    if let (false, Some((kind, message))) = (is, &troubled) {
+        return write(cx, request, Note::warning("Degraded", message.clone()), |next| {
+            next.status.set_condition(ConditionType::Degraded, true, reason_of(*kind), message.clone(), now);
+            next.status.message.clone_from(message);
+        });
+    }
+    let whole = holding.lost.is_empty() && interrupted.is_empty() && troubled.is_none();
+    if is && whole && holding.running >= target(request) {
         let message = format!("{} {} running again", machines(holding.running), are(holding.running));
         return write(cx, request, Note::normal("Recovered", message.clone()), |next| {
             next.status.set_condition(ConditionType::Degraded, false, "Recovered", message.clone(), now);
@@ -45,6 +56,35 @@ pub(super) fn degraded(cx: &Context<'_>, request: &Request, holding: &Holding<'_
         });
     }
     Plan::default()
+}
+
+/// The machines that run, and whose runners do not listen any more, in words; and why the first does not.
+fn troubled(cx: &Context<'_>, holding: &Holding<'_>) -> Option<(TroubleKind, String)> {
+    let of = |id: &&InstanceId| {
+        let tracked = cx.yard.by_id(id)?;
+        let runs = match tracked.instance.life {
+            Life::Running { .. } => true,
+            Life::Created { .. } | Life::Claimed { .. } | Life::Idle { .. } | Life::Terminated { .. } => {
+                false
+            }
+        };
+        let trouble = tracked.agent.as_ref()?.runner_trouble.as_ref().filter(|_| runs)?;
+        Some((trouble.kind, format!("{id}: {}", trouble.words)))
+    };
+    let found: Vec<(TroubleKind, String)> = holding.held.iter().copied().filter_map(|id| of(&id)).collect();
+    let (kind, count) = (found.first()?.0, found.len());
+    let words: Vec<String> = found.into_iter().map(|(_, words)| words).take(SHOWN).collect();
+    let what = if count == 1 { "a runner does".to_owned() } else { format!("{count} runners do") };
+    Some((kind, format!("{what} not listen: {}; {}", words.join("; "), kind.what_next())))
+}
+
+/// The reason of the condition.
+const fn reason_of(kind: TroubleKind) -> &'static str {
+    match kind {
+        TroubleKind::Unreachable => "RunnerUnreachable",
+        TroubleKind::Conflict => "RunnerConflict",
+        TroubleKind::Ended => "RunnerEnded",
+    }
 }
 
 /// Whether EC2 said that it ends a machine.

@@ -1,7 +1,10 @@
 use serde_json::json;
 
 use crate::decide::{Effect, Planned, WaitReason};
-use crate::model::{ClaimId, ConditionType, Instance, Phase, Pool, Reason, Record, RecordId, Request};
+use crate::model::{
+    ClaimId, ConditionType, Instance, Phase, Pool, Reason, Record, RecordId, Request, RunnerTrouble,
+    TroubleKind,
+};
 use crate::testing::*;
 use crate::yard::Observation;
 use crate::yard::lacking;
@@ -234,6 +237,34 @@ fn ready_stays_ready_with_its_loss_and_recovers() {
     scene.put(&replacement);
     let (step, _) = answer(&scene.of_request("1"));
     assert_eq!(degraded(&step.after), Some((false, "Recovered".into())));
+}
+
+#[test]
+fn a_ready_request_says_which_machines_runner_does_not_listen_and_why_until_it_does() {
+    let ready = json!({"phase": "Ready", "readyAt": at(-10)});
+    for (kind, reason) in [
+        (TroubleKind::Ended, "RunnerEnded"),
+        (TroubleKind::Conflict, "RunnerConflict"),
+        (TroubleKind::Unreachable, "RunnerUnreachable"),
+    ] {
+        let troubled = running("i-2").agent(|agent| {
+            let words = "its listener died".to_owned();
+            agent.runner_trouble = Some(RunnerTrouble { since: at(-1), kind, words });
+        });
+        let request = holding("1", 2, &["i-1", "i-2"], ready.clone());
+        let mut scene = yard(request, vec![running("i-1"), troubled]);
+        let (step, note) = answer(&scene.of_request("1"));
+        assert_eq!((step.after.phase(), degraded(&step.after)), (Phase::Ready, Some((true, reason.into()))));
+        let told = format!("a runner does not listen: i-2: its listener died; {}", kind.what_next());
+        assert_eq!((note.message.as_ref(), &step.after.status.message), (told.as_str(), &told));
+        let actions = scene.of_request("1").actions;
+        scene.apply(&actions);
+        assert_eq!(scene.of_request("1").actions, [], "said once");
+        let dirty = scene.speaks("i-2", |agent| agent.runner_trouble = None);
+        assert!(dirty.iter().any(|unit| *unit == crate::yard::Unit::Request(ask("1"))), "{dirty:?}");
+        let (step, _) = answer(&scene.of_request("1"));
+        assert_eq!(degraded(&step.after), Some((false, "Recovered".into())));
+    }
 }
 
 #[test]

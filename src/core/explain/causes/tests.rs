@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 
-use super::{CAUSES, UNREPORTED, probable};
+use super::{CAUSES, probable};
 
 /// What was really said, by our own programs, EC2, GitHub's runner and the kernel, and what it is to be known as.
 const SAID: &[(&str, &str)] = &[
@@ -42,6 +42,9 @@ const SAID: &[(&str, &str)] = &[
         "runner-deprecated",
     ),
     ("run.sh ended before it listened, its name is connected from elsewhere", "runner-name-taken"),
+    ("a runner does not listen: i-1: run.sh ended, its listener died: Exiting runner...", "runner-killed"),
+    ("run.sh ended, GitHub does not know it any more: Removed .runner", "runner-forgotten"),
+    ("its runner cannot reach GitHub: Runner connect error: Response status code: 503", "runner-cut-off"),
     ("Could not find any self-hosted runner group named \"gpu\".", "runner-group"),
     ("GitHub answers 401 Unauthorized: Bad credentials", "github-credential"),
     ("403 Forbidden: Resource not accessible by integration", "github-permission"),
@@ -76,6 +79,55 @@ const SAID: &[(&str, &str)] = &[
     ("NotAllowed: class small does not admit demo/app", "not-allowed"),
     ("TooMany: demo/app has 1000 open requests", "too-many"),
     ("demo/app has no run 7 that GitHub shows us", "run-unknown"),
+    ("no operator leads: a has not renewed the lease since 2026-01-05T12:00:00Z", "no-leader"),
+    ("it cannot be read: max: \"many\" is no number", "unreadable-record"),
+    ("it ended with reason expired: expired by cli:ada", "ended-by-a-person"),
+    ("FailedByPerson: failed by cli:ada", "ended-by-a-person"),
+    ("IntentIgnored: class: served as it was accepted", "intent-ignored"),
+    ("Inventory: the list of machines lacks 9 of 12: too many to believe it", "list-disbelieved"),
+    ("Silence: 9 of 12 agents fell silent together: none is ended for that yet", "silence-in-bulk"),
+    ("gzip: stdin: not in gzip format", "package-damaged"),
+    ("the runner package: the server answers 503 Service Unavailable", "server-fails"),
+    ("run.sh: /lib/libc.so.6: version `GLIBC_2.38' not found", "library-missing"),
+    ("no fresh directory: Read-only file system (os error 30)", "disk-read-only"),
+    ("run.sh cannot be started: Cannot allocate memory (os error 12)", "machine-exhausted"),
+    (
+        "403: Although you appear to have the correct credentials, the `acme` organization has an IP allow list enabled",
+        "github-refuses-address",
+    ),
+    ("403: This installation has been suspended", "github-suspended"),
+    ("Repository access blocked", "github-disabled"),
+    ("RequestLimitExceeded: Request limit exceeded.", "throttled"),
+    ("ExpiredTokenException: The security token included in the request is expired", "session-ended"),
+    (
+        "UnrecognizedClientException: The security token included in the request is invalid.",
+        "credentials-unknown",
+    ),
+    ("ResourceNotFoundException: Requested resource not found: Table: x not found", "table-missing"),
+    ("InsufficientFreeAddressesInSubnet: There are not enough free addresses in subnet", "subnet-full"),
+    (
+        "PendingVerification: Your request for accessing resources in this region is being validated",
+        "account-not-ready",
+    ),
+    ("InvalidParameterValue: Value (x) for parameter groupId is invalid", "launch-settings"),
+    (
+        "Unsupported: Your requested instance type (x) is not supported in your requested Availability Zone",
+        "type-not-there",
+    ),
+    ("ReservationCapacityExceeded: The requested reservation has no capacity", "reservation-full"),
+    ("Server.InternalError: Internal error on launch", "hardware"),
+    ("KeyChanged: its agent shows another key than at first", "key-changed"),
+    ("AgentRecordGone: the record of its agent is gone", "agent-record-gone"),
+    ("Quota: count 5 is over what share acme may have at the same time (3)", "share-quota"),
+    ("OverMax: count 9 is over the max of class small (8)", "over-max"),
+    ("LabelTaken: label 42 is that of acme/web run 42/default/1 until it is over", "label-taken"),
+    ("Invalid: minCount: 3 is not within 1 to count (2)", "invalid-request"),
+    ("LaunchFailed: it was refused: something new", "launch-refused"),
+    ("it ended with reason boot-failed: boot-failed (its first boot failed)", "boot-failed"),
+    ("it ended with reason registration-failed: …", "registration-failed"),
+    ("it ended with reason threshold: threshold (it passed the deadline of its state)", "overdue"),
+    ("Launches: 3 failures in a row", "launches-held-back"),
+    ("DeadlinePassed: 0 of 1 machine ran at the deadline (1 is needed)", "not-in-time"),
 ];
 
 #[test]
@@ -122,5 +174,5 @@ fn that_an_agent_never_reported_comes_after_all_that_says_why() {
         "powers off: first boot failed while it fetched the agent (1)",
     ];
     let names: Vec<&str> = probable(said).iter().map(|one| one.cause.name).collect();
-    assert_eq!(names, ["agent-unreachable", UNREPORTED]);
+    assert_eq!(names, ["agent-unreachable", "never-reported"]);
 }

@@ -2,15 +2,17 @@ use super::*;
 use crate::model::{EventType, Signal};
 use crate::testing::{arn, ask, launch, linux, machine, request, start};
 
-use crate::explain::probable;
+use crate::explain::{picture, probable};
 
 fn items(records: &[&dyn Fn() -> Item]) -> Vec<Item> {
     records.iter().map(|record| record()).collect()
 }
 
 fn names(items: &[Item], key: &RecordId, events: &[Event]) -> Vec<&'static str> {
-    let said = evidence(items, &related(items, key), events);
-    probable(said.iter().map(|one| one.words.as_str())).iter().map(|one| one.cause.name).collect()
+    let (yard, now, _) = picture(items, start());
+    let said = evidence(&yard, &now, items, &related(items, key), events);
+    let signs = said.iter().filter(|one| one.sign).map(|one| one.words.as_str());
+    probable(signs).iter().map(|one| one.cause.name).collect()
 }
 
 #[test]
@@ -50,12 +52,102 @@ fn a_machine_that_never_reported_is_known_by_its_record() {
 
 #[test]
 fn warnings_count_and_what_is_normal_does_not() {
-    let key = machine("i-1").instance.key();
+    let built = machine("i-1").ended(Reason::Vanished);
+    let key = built.instance.key();
+    let there = [built.instance.to_item()];
     let event = |kind, message: &str| {
         let mut event = Event::new(&key, "1".into(), start(), "operator");
         (event.event_type, event.message) = (kind, message.to_owned());
         event
     };
-    let of = |kind| names(&[], &key, &[event(kind, "VcpuLimitExceeded: more than your limit")]);
-    assert_eq!((of(EventType::Warning), of(EventType::Normal)), (vec!["quota"], vec![]));
+    let of = |kind| names(&there, &key, &[event(kind, "VcpuLimitExceeded: more than your limit")]);
+    assert_eq!(of(EventType::Warning), ["quota", "stopped-itself"]);
+    assert_eq!(of(EventType::Normal), ["stopped-itself"]);
+}
+
+fn ready(run: &str) -> Item {
+    request(run, 1, serde_json::json!({"phase": "Ready", "message": "1 of 1 machine is running"})).to_item()
+}
+
+fn paused() -> Item {
+    crate::testing::item(serde_json::json!({
+        "pk": "pool#linux", "sk": "pool", "kind": "pool", "version": 2, "resourceClass": "linux", "max": 5,
+        "paused": true,
+    }))
+}
+
+#[test]
+fn a_machine_that_a_person_ended_is_not_explained_by_its_class_or_its_request() {
+    let by = |i: &mut Instance| i.expired_by = Some("cli:ada".into());
+    let built = machine("i-1").running(&ask("1")).ended(Reason::Expired).with(by);
+    let said = "waiting for 1 of 1 machine, because class linux is paused";
+    let waiting = request("1", 1, serde_json::json!({"message": said}));
+    let items = [paused(), built.instance.to_item(), waiting.to_item()];
+    assert_eq!(names(&items, &built.instance.key(), &[]), ["ended-by-a-person"]);
+    assert_eq!(names(&items, &waiting.key(), &[]), ["class-paused", "ended-by-a-person"]);
+    // However it ended, what its request waits for now did not end it.
+    let built = machine("i-1").running(&ask("1")).ended(Reason::Vanished);
+    let items = [paused(), built.instance.to_item(), waiting.to_item()];
+    assert_eq!(names(&items, &built.instance.key(), &[]), ["stopped-itself"]);
+}
+
+#[test]
+fn nothing_is_blamed_where_nothing_is_wrong() {
+    let lost = machine("i-1").running(&ask("1")).ended(Reason::Vanished);
+    let warned = {
+        let mut event = Event::new(&Request::key_of(&ask("1")), "1".into(), start(), "operator");
+        (event.event_type, event.reason) = (EventType::Warning, "Degraded".into());
+        event.message = "lost i-1 (vanished); UnauthorizedOperation; to be replaced".to_owned();
+        event
+    };
+    let key = Request::key_of(&ask("1"));
+    let items = [ready("1"), lost.instance.to_item(), machine("i-2").running(&ask("1")).instance.to_item()];
+    assert!(names(&items, &key, std::slice::from_ref(&warned)).is_empty(), "it is ready again");
+    for healthy in [machine("i-3").pooled(), machine("i-4").running(&ask("1")), machine("i-5")] {
+        let detail = Some("the server answers 403, once".to_owned());
+        let healthy = healthy.agent(|agent| agent.signal_detail = detail);
+        let items =
+            [paused(), ready("1"), healthy.instance.to_item(), healthy.agent.clone().unwrap().to_item()];
+        assert!(names(&items, &healthy.instance.key(), &[]).is_empty(), "{}", healthy.instance.state());
+    }
+    for ordinary in [Reason::Surplus, Reason::MaxAge, Reason::Drifted, Reason::MaxUses] {
+        let ended = machine("i-6").ended(ordinary).instance;
+        assert!(names(&[ended.to_item()], &ended.key(), &[]).is_empty(), "{ordinary}");
+    }
+}
+
+#[test]
+fn every_way_to_fail_has_a_cause_even_without_a_word() {
+    for reason in Reason::ALL.iter().filter(|reason| reason.is_failure()) {
+        let ended = machine("i-1").running(&ask("1")).ended(*reason).instance;
+        assert!(!names(&[ended.to_item()], &ended.key(), &[]).is_empty(), "{reason}");
+    }
+    let refused = [
+        "Invalid",
+        "UnknownClass",
+        "OverMax",
+        "NotAllowed",
+        "LabelTaken",
+        "Quota",
+        "TooMany",
+        "DeadlinePassed",
+        "FailedByPerson",
+    ];
+    for reason in refused {
+        let message = format!("{reason}: as it is");
+        let failed = request("1", 1, serde_json::json!({"phase": "Failed", "message": message}));
+        assert!(!names(&[failed.to_item()], &failed.key(), &[]).is_empty(), "{reason}");
+    }
+}
+
+#[test]
+fn that_nobody_leads_explains_what_waits() {
+    let lease = crate::testing::item(serde_json::json!({
+        "pk": "lease#operator", "sk": "lease", "kind": "lease", "version": 1, "holder": "a", "token": 1,
+        "termSeconds": 15.0, "updatedAt": crate::testing::at(-300),
+    }));
+    let waiting = request("1", 1, serde_json::json!({}));
+    assert_eq!(names(&[lease.clone(), waiting.to_item()], &waiting.key(), &[]), ["no-leader"]);
+    let failed = request("1", 1, serde_json::json!({"phase": "Failed", "message": "NotAllowed: no"}));
+    assert_eq!(names(&[lease, failed.to_item()], &failed.key(), &[]), ["not-allowed"]);
 }

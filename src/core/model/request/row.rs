@@ -13,6 +13,12 @@ use crate::model::ids::{ClaimId, InstanceId, LabelSuffix, Repository, RequestKey
 use crate::model::record::Record;
 use crate::model::selector::InstanceTypes;
 use crate::model::state::UsageClass;
+use crate::model::text::cut;
+
+/// Longest name of a class or a priority. Of what is longer only so much is kept as shows that.
+const LONGEST_NAME: usize = 40;
+/// As much as is kept of who failed a request.
+const LONGEST_PERSON: usize = 200;
 
 /// The accepted part of an intent, which is served whatever is written later.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -231,27 +237,31 @@ impl Record for Request {
         }
     }
 
+    /// What was accepted before records kept that apart is served as it is.
     fn from_row(key: &RecordId, row: RequestRow) -> Result<Self, FieldError> {
         let named = Self::id_of(key)?.repository;
         let repository = if named.is(&row.repository) { named } else { row.repository.clone() };
         let id = RequestKey { repository, run_id: row.run_id, name: row.name, attempt: row.attempt };
+        let open = row.phase.is_some_and(Phase::wants_machines) && row.accepted.is_none();
+        let types = row.allowed_instance_types.map(|types| if open { types } else { types.cut() });
+        let short = |text: String| cut(&text, LONGEST_NAME);
         let written = Intent {
             repository: row.repository,
-            resource_class: row.resource_class,
+            resource_class: short(row.resource_class),
             count: row.count,
             min_count: row.min_count.unwrap_or(row.count),
             usage_class: row.usage_class,
             on_demand_fallback: row.on_demand_fallback.unwrap_or(false),
-            allowed_instance_types: row.allowed_instance_types,
+            allowed_instance_types: types,
             max_runtime_minutes: row.max_runtime_minutes,
             timeout_seconds: row.timeout_seconds.unwrap_or(TIMEOUT_SECONDS),
             label_suffix: row.label_suffix,
-            priority: row.priority,
+            priority: row.priority.map(short),
             desired: row.desired,
             generation: row.generation,
             created_at: row.created_at,
             fail_requested_at: row.fail_requested_at,
-            fail_requested_by: row.fail_requested_by,
+            fail_requested_by: row.fail_requested_by.map(|by| cut(&by, LONGEST_PERSON)),
             trial: row.trial.unwrap_or(false),
         };
         let (accepted, (intent, written)) = (row.accepted.is_some(), served(row.accepted, written));

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::model::{Instance, InstanceArn, Place, Record, RecordId, RequestKey};
+use crate::model::{Instance, InstanceArn, Life, Place, Reason, Record, RecordId, RequestKey};
+use crate::yard::ahead::RestOf;
 use crate::yard::counts::{boots, spoke, tally};
 use crate::yard::observe::Source;
 use crate::yard::{Beat, Now, Tracked, Unit, Yard};
@@ -77,12 +78,19 @@ impl Yard {
         if tracked.instance.pooled_at().is_none() {
             tracked.announced = None;
         }
+        tracked.rested(&old, now.mono);
         let classes = &mut self.classes;
         tally(classes, arn, &old, false, dirty);
         boots(classes, Some(&old), &tracked.instance, now);
         tally(classes, arn, &tracked.instance, true, dirty);
         spoke(classes, &old.facts.resource_class, spoke_at, None);
         spoke(classes, &tracked.instance.facts.resource_class, None, tracked.spoke_at());
+        if let (Some(spoke_at), Life::Terminated { reason: Reason::Unhealthy, .. }) =
+            (spoke_at, &tracked.instance.life)
+            && let Some(class) = classes.get_mut(&old.facts.resource_class)
+        {
+            class.beats.ended_silent(spoke_at, now.seen);
+        }
     }
 
     /// Adds a machine that was not known, together with its agent's record if that was seen before.
@@ -97,7 +105,8 @@ impl Yard {
         let there = (now.mono, heard.unwrap_or_default());
         let beat = agent.as_ref().map(|agent| Beat { seq: agent.heartbeat_seq, at: now.seen });
         let first_key = agent.as_ref().and_then(|agent| agent.public_key.clone());
-        let tracked = Tracked { agent, first_key, beat, there, ..Tracked::new(new) };
+        let rest = RestOf::seen(now.mono);
+        let tracked = Tracked { agent, first_key, beat, there, rest, ..Tracked::new(new) };
         let class = &tracked.instance.facts.resource_class;
         spoke(&mut self.classes, class, None, tracked.spoke_at());
         self.instances.insert(arn, Box::new(tracked));

@@ -161,6 +161,10 @@ impl Yard {
         let Some(class) = Self::class_of(request) else { return };
         let lacks = lacking(self, key, request, now.wall) > 0 || request.status.phase.is_none();
         let stands = lacks && !gives_back(request);
+        // What waits for nothing brings no class back that was forgotten.
+        if !stands && !self.classes.contains_key(&class) {
+            return;
+        }
         let entry = self.classes.entry(class.clone()).or_default();
         let stood = entry.waiting.all().contains(&request.queue_position());
         let spec = entry.pool.as_ref().map(|pool| &pool.spec);

@@ -6,6 +6,10 @@ const states = {
   held: "held for a person", pooled: "idle", ending: "terminating", gone: "gone",
 };
 const waiting = (request) => request.phase === "Pending" || request.phase === "Fulfilling";
+// A request that was refused for what it asked, or that a person failed, is no trouble of the yard: it has a group of its
+// own. All reasons are so but that it was not served in time; the message begins with the reason.
+const slip = (request) => request.phase === "Failed" && /^(?!DeadlinePassed)[A-Z][A-Za-z]+: /.test(request.message);
+const phaseOf = (request) => (slip(request) ? "Refused" : request.phase);
 const millis = (time) => Date.parse(time);
 const byId = (id) => document.getElementById(id);
 const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });

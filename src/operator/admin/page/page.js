@@ -51,7 +51,7 @@ function change(filters, push) {
   draw();
 }
 
-const PHASES = ["Failed", "Pending", "Fulfilling", "Ready", "Releasing", "Released"];
+const PHASES = ["Pending", "Fulfilling", "Failed", "Ready", "Releasing", "Released", "Refused"];
 const ALWAYS = ["Failed", "Pending", "Fulfilling", "created", "claimed", "ending"];
 const STATES = Object.keys(states);
 
@@ -60,6 +60,7 @@ function open(of, name, counts) {
   const chosen = view[of] ? view[of].split(",") : [];
   if (chosen.includes(name)) return true;
   if (chosen.includes(`-${name}`)) return false;
+  if (name === "Refused" && view.q === "") return false;
   return ALWAYS.includes(name) || (of === "states" && name !== "gone") || (counts.get(name) || 0) <= FEW || view.q !== "";
 }
 
@@ -102,7 +103,7 @@ const by = (...keys) => (one, other) => {
 };
 const late = (time) => (time ? -millis(time) : 0);
 const REQUEST_SORTS = {
-  "": [(r) => PHASES.indexOf(r.phase === "Fulfilling" ? "Pending" : r.phase), (r) => (waiting(r) ? -late(r.acceptedAt) : late(r.readyAt || r.acceptedAt)), (r) => r.request],
+  "": [(r) => PHASES.indexOf(r.phase === "Fulfilling" ? "Pending" : phaseOf(r)), (r) => (waiting(r) ? -late(r.acceptedAt) : late(r.readyAt || r.acceptedAt)), (r) => r.request],
   new: [(r) => late(r.acceptedAt), (r) => r.request],
   class: [(r) => r.class, (r) => late(r.acceptedAt), (r) => r.request],
   repository: [(r) => r.request],
@@ -168,10 +169,10 @@ function draw() {
   const lost = without.length > 0 && `without a pool: ${without.join(", ")}`;
   note("pools-note", shownPools.length, pools.length, head.poolsLeftOut, "There is no pool yet. First step: write pools.yaml and run `runyard apply -f pools.yaml`.", lost);
 
-  const found = requests.filter((r) => ofClass(r) && matches(words, r.request, r.class, r.phase, r.message, ...r.waits));
-  const phases = count(found, (request) => request.phase);
+  const found = requests.filter((r) => ofClass(r) && matches(words, r.request, r.class, phaseOf(r), r.message, ...r.waits));
+  const phases = count(found, phaseOf);
   chips("phases", PHASES, phases, (phase) => phase.toLowerCase());
-  const shownRequests = found.filter((r) => open("phases", r.phase, phases)).sort(by(...(REQUEST_SORTS[view.rsort] || REQUEST_SORTS[""])));
+  const shownRequests = found.filter((r) => open("phases", phaseOf(r), phases)).sort(by(...(REQUEST_SORTS[view.rsort] || REQUEST_SORTS[""])));
   tables.requests.show(shownRequests);
   const ask = pools.length > 0 ? ` Ask for instances: \`runyard provision --run-id RUN --class ${pools[0].class} --count 1\`.` : "";
   note("requests-note", shownRequests.length, requests.length, head.requestsLeftOut, `No active requests.${ask}`);
@@ -215,7 +216,9 @@ async function again() {
     try {
       await look();
     } catch (error) {
-      put(byId("said"), `The operator does not answer (${error.message}); what you see is ${data.mark ? "from " + byId("at").textContent : "nothing yet"}.`);
+      const why = error.message ? ` (${error.message})` : "";
+      put(byId("said"), `The operator does not answer${why}${data.mark ? `; this is from ${byId("at").textContent}` : ""}.`);
+      if (!data.mark) put(byId("verdict"), "No data loaded yet");
       document.title = "(no answer) Runyard";
     }
   }

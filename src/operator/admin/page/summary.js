@@ -12,7 +12,9 @@ function problems(head, requests, pools) {
   const found = [];
   const say = (level, text, link) => found.push({ level, text, link });
   const queue = requests.filter(waiting);
-  const failed = requests.filter((request) => request.phase === "Failed");
+  const failed = requests.filter((request) => request.phase === "Failed" && !slip(request));
+  const slips = requests.filter(slip);
+  if (head.leaderless) say("bad", `No operator leads, so nothing is launched: ${head.leaderless}.`);
   if (head.githubDown) say("bad", "GitHub does not answer: registrations and clean-ups are given more time.");
   if (head.unreadable > 0) say("bad", `${plural(head.unreadable, "record")} cannot be read: see runyard doctor.`);
   if (queue.length > 0) {
@@ -22,6 +24,7 @@ function problems(head, requests, pools) {
     say(seconds > LONG_WAIT ? "bad" : "warn", `${more}${plural(queue.length, "request")} waiting, the oldest for ${long(seconds)}.`, ["#requests", "requests"]);
   }
   if (failed.length > 0) say("bad", `${plural(failed.length, "request")} failed in the last 30 minutes.`, ["#requests", "requests"]);
+  if (slips.length > 0) say("warn", `${plural(slips.length, "request")} refused for what was asked, in the last 30 minutes.`, [{ phases: "Refused" }, "them"]);
   for (const pool of pools) {
     if (pool.heldBackSeconds !== null) say("bad", `Launches of ${pool.class} are held back after failures.`, [{ class: pool.class }, pool.class]);
     if (pool.paused) say("warn", `Class ${pool.class} is paused.`, [{ class: pool.class }, pool.class]);
@@ -35,7 +38,7 @@ function problems(head, requests, pools) {
 function summary(head, requests, pools, machines) {
   const found = problems(head, requests, pools);
   const queue = requests.filter(waiting).length;
-  const failed = requests.filter((request) => request.phase === "Failed").length;
+  const failed = requests.filter((request) => request.phase === "Failed" && !slip(request)).length;
   const title = [queue && `${queue} waiting`, failed && `${failed} failed`].filter(Boolean).join(", ");
   const name = title ? `(${title}) Runyard` : "Runyard";
   if (document.title !== name) document.title = name;
@@ -55,7 +58,7 @@ function summary(head, requests, pools, machines) {
         link.href = one.link[0];
         line.append(link);
       } else if (one.link) {
-        line.append(inward(`to class ${one.link[1]}`, one.link[0]));
+        line.append(inward(one.link[0].class ? `to class ${one.link[1]}` : `show ${one.link[1]}`, one.link[0]));
       }
       return line;
     })));

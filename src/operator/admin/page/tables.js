@@ -68,8 +68,8 @@ function drawRequest(row, request) {
   name.replaceChildren(outward(brief(request.request), runAddress(request.request)));
   cell(row, 1, "Class").replaceChildren(inward(request.class, { class: request.class }));
   const phase = cell(row, 2);
-  phase.className = `chip ${request.phase}`;
-  put(phase, request.phase);
+  phase.className = `chip ${phaseOf(request)}`;
+  put(phase, phaseOf(request));
   const count = `${request.held} of ${request.count}`;
   cell(row, 3, "Instances", "number").replaceChildren(request.held > 0 ? inward(count, { q: request.request }, "only its instances") : count);
   const time = cell(row, 4, null, "time");

@@ -46,8 +46,39 @@ impl Changed {
     }
 }
 
-/// What differs between two specs of a class. `says_max` is whether the newer one names `max` itself.
-pub(super) fn between(old: &PoolSpec, new: &PoolSpec, says_max: bool) -> Vec<Changed> {
+/// Which fields a spec names itself. The others are defaults: nobody said that they are to be so.
+#[derive(Clone, Debug)]
+pub(crate) enum Says {
+    /// All that it has, and all that it has not: a person changes a class field by field.
+    All,
+    /// These fields of a file, at its top.
+    Fields(BTreeSet<String>),
+}
+
+impl Says {
+    /// The fields of a file's entry.
+    pub(super) fn of(entry: &Value) -> Self {
+        Self::Fields(entry.as_object().into_iter().flat_map(Map::keys).cloned().collect())
+    }
+
+    /// All fields, as somebody does who changes a class field by field; `max` only if that is so.
+    pub(super) fn all(says_max: bool) -> Self {
+        let names = super::spec::NAMES.iter().filter(|name| **name != "max").map(|name| (*name).to_owned());
+        if says_max { Self::All } else { Self::Fields(names.collect()) }
+    }
+
+    /// Whether it names the field at the top of a path.
+    pub(super) fn names(&self, path: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Fields(fields) => fields.contains(path.split_once('.').map_or(path, |(top, _)| top)),
+        }
+    }
+}
+
+/// What differs between two specs of a class. A field that the newer one does not name changes to its default because
+/// somebody forgot it, so it needs a word whatever it is.
+pub(super) fn between(old: &PoolSpec, new: &PoolSpec, says: &Says) -> Vec<Changed> {
     let (before, after) = (fields(old), fields(new));
     let names: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
     let differing = names.into_iter().filter(|name| before.get(*name) != after.get(*name));
@@ -55,7 +86,7 @@ pub(super) fn between(old: &PoolSpec, new: &PoolSpec, says_max: bool) -> Vec<Cha
         field: name.clone(),
         old: before.get(name).cloned().unwrap_or_default(),
         new: after.get(name).cloned().unwrap_or_default(),
-        widens: widens(name, old, new, says_max),
+        widens: widens(name, old, new).or_else(|| forgotten(name, says)),
     });
     changed.collect()
 }
@@ -66,6 +97,8 @@ fn fields(spec: &PoolSpec) -> Map<String, Value> {
     if let Ok(Value::Object(map)) = serde_json::to_value(spec) {
         spread("", map, &mut fields);
     }
+    // The absent attribute has a name of its own.
+    fields.entry("registeredAhead").or_insert_with(|| "auto".into());
     fields
 }
 
@@ -82,7 +115,7 @@ fn spread(path: &str, map: Map<String, Value>, into: &mut Map<String, Value>) {
 }
 
 /// Why a change of this field lets more in, or ends what a class can do.
-fn widens(field: &str, old: &PoolSpec, new: &PoolSpec, says_max: bool) -> Option<&'static str> {
+fn widens(field: &str, old: &PoolSpec, new: &PoolSpec) -> Option<&'static str> {
     let launches = |spec: &PoolSpec| spec.launch != LaunchTemplate::default();
     let (is, why) = match field {
         "repositories" => (!old.covers(&new.repositories), "lets more repositories in"),
@@ -105,7 +138,6 @@ fn widens(field: &str, old: &PoolSpec, new: &PoolSpec, says_max: bool) -> Option
             Containers::Rootless => (old.jobs.containers == Containers::Nothing, "lets jobs run containers"),
             Containers::Engine => (true, "lets jobs become root on their machine by its container engine"),
         },
-        "max" => (!says_max, "lets max fall back to its default"),
         "launch.securityGroupIds" => {
             let dropped = new.launch.security_group_ids.is_empty() && new.launch.launch_template_id.is_none();
             (dropped, "drops the security groups")
@@ -113,6 +145,15 @@ fn widens(field: &str, old: &PoolSpec, new: &PoolSpec, says_max: bool) -> Option
         _ => (field.starts_with("launch.") && launches(old) && !launches(new), "drops launch"),
     };
     is.then_some(why)
+}
+
+/// Why a change of a field that a file leaves out needs a word.
+fn forgotten(field: &str, says: &Says) -> Option<&'static str> {
+    match field {
+        _ if says.names(field) => None,
+        "max" => Some("lets max fall back to its default"),
+        _ => Some("is not in the file, and falls back to its default"),
+    }
 }
 
 /// Whether a directory that is kept already takes changes from more branches.
@@ -158,7 +199,8 @@ mod tests {
     }
 
     fn told(old: Value, new: Value, says_max: bool) -> (Vec<String>, Vec<String>) {
-        let changed = between(&spec(old), &spec(new), says_max);
+        let says = Says::all(says_max);
+        let changed = between(&spec(old), &spec(new), &says);
         let widening = changed.iter().filter(|one| one.widens.is_some()).map(|one| one.field.clone());
         (changed.iter().map(Changed::told).collect(), widening.collect())
     }
@@ -179,6 +221,17 @@ mod tests {
         );
         assert_eq!(widening, [""; 0]);
         assert_eq!(told(json!({}), json!({}), false), (vec![], vec![]));
+    }
+
+    #[test]
+    fn a_forgotten_registered_ahead_is_told_as_auto() {
+        for (old, new, change) in [
+            (json!({"registeredAhead": false}), json!({}), "registeredAhead false → auto"),
+            (json!({}), json!({"registeredAhead": false}), "registeredAhead auto → false"),
+        ] {
+            assert_eq!(told(old, new, true), (vec![change.to_owned()], vec![]));
+        }
+        assert_eq!(told(json!({}), json!({"registeredAhead": "auto"}), true).0, [""; 0]);
     }
 
     #[test]
@@ -235,5 +288,29 @@ mod tests {
         assert_eq!(told(groups, without, true).1, ["launch.securityGroupIds"]);
         assert_eq!(told(json!({"max": 3}), json!({"max": 100}), false).1, ["max"]);
         assert_eq!(told(json!({"max": 3}), json!({"max": 100}), true).1, [""; 0]);
+    }
+
+    #[test]
+    fn a_field_that_a_file_forgot_is_marked_whatever_it_is_and_one_that_it_says_is_not() {
+        let stored = json!({
+            "cpu": 2, "mmem": 4096, "sharing": {"by": "repository"}, "maxUses": 5, "maxAgeSeconds": 3600,
+            "jobs": {"environment": {"HTTPS_PROXY": "http://p:1"}}, "labels": ["x"], "max": 8,
+            "keep": [{"name": "cargo", "path": "/c"}],
+        });
+        let forgets = |file: Value| -> Vec<String> {
+            let changed = between(&spec(stored.clone()), &spec(file.clone()), &Says::of(&file));
+            changed.into_iter().filter(|one| one.widens.is_some()).map(|one| one.field).collect()
+        };
+        let all = forgets(json!({"max": 5}));
+        for field in
+            ["cpu", "mmem", "maxUses", "maxAgeSeconds", "labels", "keep", "jobs.environment.HTTPS_PROXY"]
+        {
+            assert!(all.iter().any(|one| one == field), "{field}: {all:?}");
+        }
+        assert!(all.iter().any(|one| one.starts_with("sharing")), "{all:?}");
+        assert!(!all.iter().any(|one| one == "max"), "the file says it");
+        let mut said = stored.clone();
+        said["cpu"] = json!(4);
+        assert_eq!(forgets(said), [""; 0]);
     }
 }

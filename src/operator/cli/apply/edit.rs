@@ -8,6 +8,7 @@ use std::process::Command;
 use clap::Args;
 use serde_json::{Map, Value};
 
+use super::change::Says;
 use super::plan::{self, Planned, Wanted};
 use super::set::{checked, class_of};
 use super::{How, agreed, show};
@@ -98,13 +99,13 @@ fn changed(text: &str, seen: &PoolSpec, before: Option<&Item>, table: &TableName
             "leave resourceClass as it is; a new class is applied",
         );
     }
-    let says_max = new.contains_key("max");
+    let says = Says::all(new.contains_key("max"));
     let old = match serde_json::to_value(&pool.spec) {
         Ok(Value::Object(map)) => map,
         Ok(_) | Err(_) => Map::new(),
     };
     let spec = checked(old, new, table)?;
-    Wanted { spec, says_max, path: String::new() }.plan(Some(before))
+    Wanted { spec, says, path: String::new() }.plan(Some(before))
 }
 
 /// The file that is edited.

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::change::{Changed, between};
+use super::change::{Changed, Says, between};
 use super::spec;
 use crate::cli::context::{AuditEvent, CliContext, number, readable, text};
 use crate::cli::failure::{CliFailure, CliResult, Exit};
@@ -16,8 +16,8 @@ const TOLD: usize = 2000;
 /// A spec that is to hold.
 pub(crate) struct Wanted {
     pub(super) spec: PoolSpec,
-    /// Whether it names `max` itself; else 100 is only what nobody said otherwise.
-    pub(super) says_max: bool,
+    /// Which fields it names itself.
+    pub(super) says: Says,
     /// What its fields' names begin with in a refusal.
     pub(super) path: String,
 }
@@ -31,7 +31,7 @@ impl Wanted {
     /// What it makes of the record that is there.
     pub(super) fn plan(&self, before: Option<&Item>) -> CliResult<Planned> {
         let pool: Option<Pool> = before.map(readable).transpose()?;
-        let changes = pool.as_ref().map(|pool| between(&pool.spec, &self.spec, self.says_max));
+        let changes = pool.as_ref().map(|pool| between(&pool.spec, &self.spec, &self.says));
         Ok(Planned {
             key: self.key(),
             version: pool.as_ref().map_or(0, |pool| pool.version),
@@ -39,7 +39,7 @@ impl Wanted {
             after: with_spec(before, &self.key(), &self.spec),
             before: before.cloned(),
             changes: changes.unwrap_or_default(),
-            default_max: (!self.says_max).then_some(self.spec.max),
+            default_max: (!self.says.names("max")).then_some(self.spec.max),
             path: self.path.clone(),
         })
     }

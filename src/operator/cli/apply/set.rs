@@ -5,6 +5,7 @@ use clap::{Args, ValueEnum};
 use serde_json::{Map, Value};
 
 use super::super::completion;
+use super::change::Says;
 use super::plan::{self, Planned, Wanted};
 use super::{How, agreed, show, spec};
 use crate::cli::context::{CliContext, readable};
@@ -247,7 +248,7 @@ fn changed(args: &SetArgs, before: Option<&Item>, table: &TableName) -> CliResul
     problems.check()?;
     let said_max = args.fields.iter().any(|field| field.name == "max" && field.value.is_none());
     let spec = checked(old, new, table)?;
-    Wanted { spec, says_max: !said_max, path: String::new() }.plan(Some(before))
+    Wanted { spec, says: Says::all(!said_max), path: String::new() }.plan(Some(before))
 }
 
 /// The spec, refused for what is wrong with it and was not before.

@@ -10,8 +10,8 @@ use super::checks::{Field, is_label, is_repository_glob, is_type_glob};
 use super::{fits_queue_name, keep, launch, sharing, sizing};
 use crate::cli::failure::Problems;
 use crate::model::{
-    ClassName, Containers, FieldError, Item, LONGEST_RUNTIME_MINUTES, LabelMode, PoolSpec, RegistrationMode,
-    Replacement, ReuseWithin, TableName, UsageClass,
+    ClassName, Containers, FieldError, Item, LONGEST_RUNTIME_MINUTES, LabelMode, PoolSpec, RegisteredAhead,
+    RegistrationMode, Replacement, ReuseWithin, TableName, UsageClass,
 };
 
 /// The attributes of a pool record that are its spec.
@@ -126,7 +126,8 @@ fn check(name: &str, field: &Field<'_>, table: &TableName, problems: &mut Proble
         "maxHoldSeconds" => field.whole(0, LONGEST_HOLD),
         "maxRuntimeMinutes" => field.whole(1, LONGEST_RUNTIME_MINUTES),
         "maxUses" => field.whole(1, u64::from(u32::MAX)),
-        "paused" | "registeredAhead" => field.flag(),
+        "paused" => field.flag(),
+        "registeredAhead" => ahead(field),
         "labelMode" => field.parsed::<LabelMode>().map(|_| ()),
         "runnerGroup" => field.text(256).map(|_| ()),
         "registrationMode" => field.parsed::<RegistrationMode>().map(|_| ()),
@@ -159,6 +160,12 @@ fn check(name: &str, field: &Field<'_>, table: &TableName, problems: &mut Proble
         _ => Err(field.refuse("is an unknown key", format!("use one of {}", NAMES.join(", ")))),
     };
     problems.keep(checked);
+}
+
+fn ahead(field: &Field<'_>) -> Result<(), FieldError> {
+    let read = serde_json::from_value::<RegisteredAhead>(field.value.clone());
+    read.map(drop)
+        .map_err(|_| field.refuse("must be true, false or auto", "write true and false without quotes"))
 }
 
 fn each(field: &Field<'_>, problems: &mut Problems, check: impl Fn(&Field<'_>, &mut Problems)) {
@@ -434,6 +441,16 @@ mod tests {
             assert!(found[0].field.starts_with(&format!("pools[0].{key}")), "{found:?}");
             assert!(!found[0].fix.is_empty() && !found[0].message.is_empty());
         }
+    }
+
+    #[test]
+    fn a_class_that_insists_on_what_it_cannot_have_is_refused_and_auto_is_not() {
+        let found = |ahead: Value| {
+            let spec = json!([{"resourceClass": "a", "max": 5, "registeredAhead": ahead, "keep": [{"name": "a", "path": "~/a"}]}]);
+            problems_of(spec).into_iter().map(|problem| problem.field).collect::<Vec<_>>()
+        };
+        assert_eq!(found(json!(true)), ["pools[0].registeredAhead"]);
+        assert_eq!((found(json!("auto")), found(json!(false))), (vec![], vec![]));
     }
 
     #[test]

@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 
 use super::By;
 use super::sources::Lines;
-use crate::cli::screen::{Format, Screen};
+use crate::cli::screen::{Format, Screen, plain};
 use crate::cli::table::columns;
 use crate::ledger::{self, Account, Entry, IdleShare, Money, Prices, Row, Sum, region_of};
 use crate::model::history::Activity;
-use crate::model::{ShareBy, Sharing};
+use crate::model::{ClassName, ShareBy, Sharing};
 
 /// By which names entries are added up.
 pub(super) struct Names<'a> {
@@ -60,6 +60,7 @@ impl Names<'_> {
 pub(super) struct Report {
     account: Account,
     head: (&'static str, &'static str),
+    by: By,
     rule: IdleShare,
     from: Timestamp,
     to: Timestamp,
@@ -86,8 +87,11 @@ impl Report {
         let mut account = ledger::account(entries, prices, rule, |entry| names.of(entry));
         if names.by == By::Pool {
             // A pool's idle machines are its own, whatever the rule.
+            let unknown = std::mem::take(&mut account.unshared_unpriced);
             for (class, left) in std::mem::take(&mut account.unshared) {
-                account.rows.entry(class.to_string()).or_default().idle += left;
+                let row = account.rows.entry(class.to_string()).or_default();
+                row.idle += left;
+                row.idle_unpriced |= unknown.contains(&class);
             }
         }
         let mut sources = BTreeMap::new();
@@ -98,7 +102,7 @@ impl Report {
             }
         }
         let fee = prices.github_fee != ledger::Price::ZERO;
-        Self { account, head: names.head(), rule, from, to, sources, fee }
+        Self { account, head: names.head(), by: names.by, rule, from, to, sources, fee }
     }
 
     /// The rows, dearest first.
@@ -108,8 +112,16 @@ impl Report {
         rows
     }
 
-    fn unshared(&self) -> Money {
-        self.account.unshared.values().copied().sum()
+    fn unshared(&self) -> Figure {
+        let known = self.account.unshared.values().copied().sum();
+        Figure { known, lacks: !self.account.unshared_unpriced.is_empty() }
+    }
+
+    /// What a row's own pool had idle, where rows are pools.
+    fn idle_of(&self, row: &str) -> Option<&Sum> {
+        let is = |class: &&ClassName| class.as_str() == row;
+        let class = self.account.pools.keys().find(is).filter(|_| self.by == By::Pool)?;
+        self.account.pools.get(class)
     }
 
     pub(super) fn document(&self) -> Value {
@@ -120,8 +132,11 @@ impl Report {
                 let mut item = sums(&row.own);
                 item[self.head.1] = json!(name);
                 item["requests"] = json!(row.requests);
-                item["idleCost"] = dollars(row.idle);
-                item["totalCost"] = dollars(total(row));
+                if let Some(idle) = self.idle_of(name) {
+                    item["poolSeconds"] = json!(idle.lived());
+                }
+                item["idleCost"] = Figure::idle(row).value();
+                item["totalCost"] = Figure::total(row).value();
                 item
             })
             .collect();
@@ -132,7 +147,9 @@ impl Report {
             .map(|(class, sum)| {
                 let mut item = sums(sum);
                 item["resourceClass"] = json!(class);
-                item["unsharedCost"] = self.account.unshared.get(class).copied().map_or(json!(0.0), dollars);
+                let known = self.account.unshared.get(class).copied().unwrap_or(Money::ZERO);
+                let lacks = self.account.unshared_unpriced.contains(class);
+                item["unsharedCost"] = Figure { known, lacks }.value();
                 item
             })
             .collect();
@@ -144,7 +161,7 @@ impl Report {
             .collect();
         json!({
             "from": self.from, "to": self.to, "currency": "USD", "shareIdle": self.rule.as_str(),
-            "items": items, "idle": pools, "unsharedIdleCost": dollars(self.unshared()),
+            "items": items, "idle": pools, "unsharedIdleCost": self.unshared().value(),
             "total": sums(&self.account.all), "unpriced": unpriced, "prices": self.sources,
         })
     }
@@ -158,23 +175,34 @@ impl Report {
         if self.fee {
             heads.push("FEE");
         }
-        let row = |name: &str, requests: String, own: &Sum, idle: Money, total: Money| {
-            self.cells(wide, name, requests, own, [idle, total])
+        let row = |name: &str, requests: String, own: &Sum, figures: [Figure; 3], lived: u64| {
+            self.cells(wide, name, requests, own, figures, lived)
         };
         let each = |(name, one): (&String, &Row)| {
-            row(name, one.requests.to_string(), &one.own, one.idle, total(one))
+            let lived = one.own.lived() + self.idle_of(name).map_or(0, Sum::lived);
+            let figures = [Figure::own(&one.own), Figure::idle(one), Figure::total(one)];
+            row(name, one.requests.to_string(), &one.own, figures, lived)
         };
         let mut rows: Vec<Vec<String>> = self.rows().into_iter().map(each).collect();
         let requests: usize = self.account.rows.values().map(|row| row.requests).sum();
+        let mut idle = Sum::default();
+        self.account.pools.values().for_each(|sum| idle += sum);
         let unshared = self.unshared();
-        if !unshared.is_zero() {
-            rows.push(row("(idle)", String::new(), &Sum::default(), unshared, unshared));
+        // Hours have no owner but the pool, whoever bears what they cost: so that the rows add up.
+        if self.by != By::Pool && (idle.lived() > 0 || !unshared.is_zero()) {
+            let none = Figure { known: Money::ZERO, lacks: false };
+            rows.push(row(
+                "(idle)",
+                String::new(),
+                &Sum::default(),
+                [none, unshared, unshared],
+                idle.lived(),
+            ));
         }
-        let pools: Money = self.account.pools.values().map(Sum::cost).sum();
         let all = &self.account.all;
-        let mut last = row("all", requests.to_string(), all, pools, all.cost());
-        last[4] = (all.cost() - pools).to_string();
-        rows.push(last);
+        let busy = Figure { known: all.cost() - idle.cost(), lacks: all.unpriced > idle.unpriced };
+        let figures = [busy, Figure::own(&idle), Figure::own(all)];
+        rows.push(row("all", requests.to_string(), all, figures, all.lived()));
         let mut text = columns(screen, &heads, rows);
         for note in self.notes() {
             text.push_str(&note);
@@ -189,15 +217,17 @@ impl Report {
         name: &str,
         requests: String,
         own: &Sum,
-        [idle, total]: [Money; 2],
+        [cost, idle, total]: [Figure; 3],
+        lived: u64,
     ) -> Vec<String> {
+        let known = |money: Money| Figure { known: money, lacks: own.unpriced > 0 }.to_string();
         let of = |activity| own.seconds.get(&activity).copied().unwrap_or_default();
         let mut cells = vec![
-            name.to_owned(),
+            plain(name),
             requests,
-            hours(own.lived()),
+            hours(lived),
             hours(own.busy()),
-            own.cost().to_string(),
+            cost.to_string(),
             idle.to_string(),
             total.to_string(),
         ];
@@ -205,13 +235,13 @@ impl Report {
             cells.extend([
                 hours(of(Activity::Starting)),
                 hours(of(Activity::Cleaning)),
-                own.money.volume.to_string(),
-                (own.money.list + own.money.volume).to_string(),
-                own.money.hosted.to_string(),
+                known(own.money.volume),
+                known(own.money.list + own.money.volume),
+                known(own.money.hosted),
             ]);
         }
         if self.fee {
-            cells.push(own.money.fee.to_string());
+            cells.push(known(own.money.fee));
         }
         cells
     }
@@ -223,7 +253,9 @@ impl Report {
             let name = if one.instance_type.is_empty() { "(type not known)" } else { &one.instance_type };
             let region = if one.region.is_empty() { "(region not known)" } else { &one.region };
             notes.push(format!(
-                "no price: {name} in {region}; its hours are counted and cost nothing here: add it with --prices FILE"
+                "no price: {} in {}; its hours are counted, what they cost is not known: add it with --prices FILE",
+                plain(name),
+                plain(region)
             ));
         }
         if self.account.all.spot_at_list > 0 {
@@ -235,7 +267,7 @@ impl Report {
         if let Some((region, source)) = self.sources.first_key_value() {
             let more = self.sources.len() - 1;
             let more = if more > 0 { format!(" (and {more} more)") } else { String::new() };
-            notes.push(format!("prices: {region}{more}: {source}; not a bill"));
+            notes.push(format!("prices: {}{more}: {}; not a bill", plain(region), plain(source)));
         }
         notes
     }
@@ -245,6 +277,47 @@ fn total(row: &Row) -> Money {
     row.own.cost() + row.idle
 }
 
+/// An amount as far as it is known: what lacks a price is never shown as free.
+#[derive(Clone, Copy)]
+struct Figure {
+    known: Money,
+    /// Whether something in it has no price.
+    lacks: bool,
+}
+
+impl Figure {
+    fn own(sum: &Sum) -> Self {
+        Self { known: sum.cost(), lacks: sum.unpriced > 0 }
+    }
+
+    const fn idle(row: &Row) -> Self {
+        Self { known: row.idle, lacks: row.idle_unpriced }
+    }
+
+    fn total(row: &Row) -> Self {
+        Self { known: total(row), lacks: row.own.unpriced > 0 || row.idle_unpriced }
+    }
+
+    fn is_zero(self) -> bool {
+        self.known.is_zero() && !self.lacks
+    }
+
+    /// For a program: null where nothing of it is known.
+    fn value(self) -> Value {
+        if self.lacks && self.known.is_zero() { Value::Null } else { dollars(self.known) }
+    }
+}
+
+impl std::fmt::Display for Figure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (self.lacks, self.known.is_zero()) {
+            (true, true) => f.pad("?"),
+            (true, false) => f.pad(&format!("at least {}", self.known)),
+            (false, _) => f.pad(&self.known.to_string()),
+        }
+    }
+}
+
 /// Hours with one decimal.
 fn hours(seconds: u64) -> String {
     let tenths = (seconds + 180) / 360;
@@ -252,15 +325,16 @@ fn hours(seconds: u64) -> String {
 }
 
 fn sums(sum: &Sum) -> Value {
+    let known = |money: Money| Figure { known: money, lacks: sum.unpriced > 0 }.value();
     let mut item = json!({
         "machineSeconds": sum.lived(),
         "minimumSeconds": sum.minimum,
         "warmClaims": sum.warm_claims,
-        "cost": dollars(sum.cost()),
-        "volumeCost": dollars(sum.money.volume),
-        "listCost": dollars(sum.money.list + sum.money.volume),
-        "hostedCost": dollars(sum.money.hosted),
-        "githubFee": dollars(sum.money.fee),
+        "cost": known(sum.cost()),
+        "volumeCost": known(sum.money.volume),
+        "listCost": known(sum.money.list + sum.money.volume),
+        "hostedCost": known(sum.money.hosted),
+        "githubFee": known(sum.money.fee),
         "unpricedSeconds": sum.unpriced,
         "spotAtListSeconds": sum.spot_at_list,
     });

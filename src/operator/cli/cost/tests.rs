@@ -93,6 +93,79 @@ async fn what_the_history_has_is_added_up_by_repository() {
     assert_eq!(told["unpriced"], Value::Array(vec![]));
 }
 
+/// The rows of a table by their first word: hours, cost, idle, total.
+fn figures(text: &str) -> BTreeMap<String, Vec<String>> {
+    let rows =
+        text.lines().skip(1).filter(|line| !line.starts_with("no price") && !line.starts_with("prices"));
+    rows.map(|line| {
+        let cells: Vec<String> =
+            line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).map(str::to_owned).collect();
+        (cells[0].clone(), cells[1..].to_vec())
+    })
+    .collect()
+}
+
+fn hours(rows: &BTreeMap<String, Vec<String>>, row: &str, at: usize) -> f64 {
+    rows[row][at].parse().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_has_no_price_is_never_shown_as_free() {
+    let elsewhere = |line: HistoryLine| match line {
+        HistoryLine::Machine(mut line) => {
+            line.availability_zone = "eu-west-1a".into();
+            HistoryLine::Machine(line)
+        }
+        other => other,
+    };
+    let unknown: Vec<HistoryLine> = machine(9, "acme/far", 40_000).into_iter().map(elsewhere).collect();
+    let text = told("runyard cost", Some(&unknown)).await;
+    let rows = figures(&text);
+    let all = &rows["all"];
+    assert_eq!(all.last().map(String::as_str), Some("?"), "{text}");
+    assert!(!all.iter().any(|cell| cell.starts_with('$')), "{text}");
+    assert_eq!(rows["acme/far"][3], "?", "{text}");
+    assert!(text.contains("what they cost is not known"), "{text}");
+    let both = [history(), unknown].concat();
+    let text = told("runyard cost", Some(&both)).await;
+    assert!(figures(&text)["all"].last().unwrap().starts_with("at least $0.6"), "{text}");
+    let document: Value = serde_json::from_str(&told("runyard cost -o json", Some(&both)).await).unwrap();
+    let far =
+        document["items"].as_array().unwrap().iter().find(|item| item["repository"] == "acme/far").unwrap();
+    assert_eq!((&far["cost"], &far["totalCost"]), (&Value::Null, &Value::Null));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_hours_of_the_rows_add_up_to_those_of_all() {
+    for (line, rows) in [
+        ("runyard cost", &["acme/web", "acme/api", "(idle)"][..]),
+        ("runyard cost --share-idle none", &["acme/web", "acme/api", "(idle)"]),
+        ("runyard cost --by pool", &["small"]),
+    ] {
+        let text = told(line, Some(&history())).await;
+        let shown = figures(&text);
+        // `(idle)` has no requests, so its hours come first.
+        let of = |row: &&str| hours(&shown, row, usize::from(*row != "(idle)"));
+        let sum: f64 = rows.iter().map(of).sum();
+        assert!((sum - hours(&shown, "all", 1)).abs() < 0.15, "{line}: {text}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn words_of_others_in_a_note_move_no_cursor_and_begin_no_line() {
+    let hostile = |line: HistoryLine| match line {
+        HistoryLine::Machine(mut line) => {
+            line.instance_type = "x\u{1b}[2J\n::error::\u{202e}".into();
+            HistoryLine::Machine(line)
+        }
+        other => other,
+    };
+    let lines: Vec<HistoryLine> = machine(9, "acme/web", 40_000).into_iter().map(hostile).collect();
+    let text = told("runyard cost", Some(&lines)).await;
+    assert!(text.chars().all(|c| c == '\n' || !crate::telemetry::unprintable(c)), "{text:?}");
+    assert!(!text.lines().any(|line| line.starts_with("::")), "{text:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_export_tells_the_same_as_the_table() {
     let file = tempfile::NamedTempFile::new().unwrap();

@@ -14,7 +14,8 @@ use crate::cli::names;
 use crate::config::{Config, Fetched, ScopeKind};
 use crate::github::RestGitHub;
 use crate::model::{
-    ClassName, EventType, Item, Pool, PoolSpec, Reading, Record as _, Repository, Request, ReuseWithin, read,
+    AheadStatus, ClassName, EventType, Item, Pool, PoolSpec, Reading, Record as _, RegisteredAhead,
+    Repository, Request, read,
 };
 use crate::ports::github::Scope;
 use crate::preflight::{Check, Outcome};
@@ -76,7 +77,7 @@ pub(super) async fn look(
             let known = repository.cloned().into_iter().collect::<Vec<_>>();
             let known = if known.is_empty() { repositories(pool, &requests) } else { known };
             let record = pool.key().to_string();
-            add(&record, registered_ahead(&pool.spec, settings.scope).into_iter().collect());
+            add(&record, vec![registered_ahead(&pool.spec, settings.scope)]);
             if known.is_empty() {
                 let why = "no repository of the class is known yet";
                 let check = Check::unchecked("GitHub", why, "name one with --repository OWNER/REPO");
@@ -139,26 +140,20 @@ fn repositories(pool: &Pool, requests: &[Request]) -> Vec<Repository> {
     all.map(|repository| repository.folded()).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-/// Whether the operator can register runners ahead of claims where the class asks for it.
-fn registered_ahead(spec: &PoolSpec, kind: ScopeKind) -> Option<Check> {
+/// Whether the operator registers runners of the class ahead of claims. What a class insists on and cannot have is
+/// wrong; where nobody insists, it costs time alone.
+fn registered_ahead(spec: &PoolSpec, kind: ScopeKind) -> Check {
     const WHAT: &str = "runners registered ahead";
-    match (kind, spec.reuse_within) {
-        _ if !spec.registered_ahead => None,
-        (ScopeKind::Repository, ReuseWithin::Owner) => {
-            let problem = "the operator registers runners at repositories, and the class reuses machines within an owner";
-            Some(Check::wrong(
-                WHAT,
-                problem,
-                "set github.scope to organization, or reuseWithin to repository",
-            ))
+    let organization = match kind {
+        ScopeKind::Organization => true,
+        ScopeKind::Repository => false,
+    };
+    let mut lacks = spec.ahead_lacks().chain(spec.operator_lacks(true, organization)).peekable();
+    match (lacks.peek(), spec.registered_ahead) {
+        (Some(off), RegisteredAhead::Always) => Check::wrong(WHAT, off.why(), off.fix()),
+        (Some(_) | None, RegisteredAhead::Auto | RegisteredAhead::Never | RegisteredAhead::Always) => {
+            Check::good(WHAT, AheadStatus::of(lacks).message)
         }
-        (
-            ScopeKind::Repository | ScopeKind::Organization,
-            ReuseWithin::Repository | ReuseWithin::Owner | ReuseWithin::Any | ReuseWithin::Never,
-        ) => Some(match spec.check_ahead() {
-            Ok(()) => Check::good(WHAT, "they can be"),
-            Err(error) => Check::wrong(WHAT, error.message, error.fix),
-        }),
     }
 }
 

@@ -60,6 +60,32 @@ impl Order {
         self.field_selector.iter().all(|field| field.holds(&document))
     }
 
+    /// Whether values of this field at the top are asked for.
+    pub(super) fn selects(&self, name: &str) -> bool {
+        self.field_selector.iter().any(|field| field.path.to_string() == format!(".{name}"))
+    }
+
+    /// What is wrong with the order that is asked for: nothing has a value there.
+    pub(super) fn refused(&self, items: &[Item]) -> Option<FieldError> {
+        let path = self.sort_by.as_ref()?;
+        let nothing = !items.is_empty() && items.iter().all(|item| path.find(&json::record(item)).is_empty());
+        let known = || {
+            let names = items.iter().flat_map(|item| match json::record(item) {
+                Value::Object(map) => {
+                    map.into_iter().filter(|(_, value)| !value.is_object()).map(|(name, _)| name).collect()
+                }
+                Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+                    Vec::new()
+                }
+            });
+            names.collect::<std::collections::BTreeSet<String>>().into_iter().collect::<Vec<_>>().join(", ")
+        };
+        nothing.then(|| {
+            let fix = format!("use one of {}", known());
+            FieldError::new("--sort-by", path.to_string(), "none of the records has it", fix)
+        })
+    }
+
     /// The items in their order, as many as are wanted; `aged` if they come oldest first.
     pub(super) fn arranged(&self, mut items: Vec<Item>, aged: bool) -> Vec<Item> {
         if let Some(path) = &self.sort_by {

@@ -1,6 +1,7 @@
 //! Why was an action not carried out, and what can a person do about it?
 
 use crate::controller::credential_issuer::CredentialError;
+use crate::controller::run_check::RunProblem;
 use crate::decide::Effect;
 use crate::model::RecordId;
 use crate::ports::{ComputeError, GitHubError, StoreError};
@@ -34,8 +35,20 @@ impl Failure {
             Self::Credential(CredentialError::Group { .. }) => "RunnerGroup",
             Self::Credential(CredentialError::Key) => "PublicKey",
             Self::Credential(CredentialError::Run { .. }) => "Run",
-            Self::Credential(CredentialError::Ahead) => "RegisteredAhead",
+            Self::Credential(CredentialError::AtRest(_) | CredentialError::NotSeen(_)) => "RegisteredAhead",
             Self::Credential(CredentialError::Label(_) | CredentialError::Labelled) => "Label",
+        }
+    }
+
+    /// Whether GitHub was away, so that it is tried again once GitHub answers anybody.
+    pub(in crate::controller) const fn github_away(&self) -> bool {
+        match self {
+            Self::Credential(
+                CredentialError::GitHub(error)
+                | CredentialError::Label(error)
+                | CredentialError::Run { problem: RunProblem::GitHub(error), .. },
+            ) => matches!(error, GitHubError::Unreachable(_) | GitHubError::Throttled { .. }),
+            Self::Lost(_) | Self::Store(_) | Self::Compute(_) | Self::Credential(_) => false,
         }
     }
 
@@ -43,7 +56,12 @@ impl Failure {
     pub(in crate::controller) const fn passes(&self) -> bool {
         matches!(
             self,
-            Self::Credential(CredentialError::GitHub(GitHubError::Busy(_)) | CredentialError::Labelled)
+            Self::Credential(
+                CredentialError::GitHub(GitHubError::Busy(_))
+                    | CredentialError::Labelled
+                    | CredentialError::AtRest(_)
+                    | CredentialError::NotSeen(_)
+            )
         )
     }
 
@@ -79,9 +97,6 @@ impl Failure {
                 | StoreError::Unknown(_),
             ) => "look at the table's metrics and the operator's network",
             Self::Compute(_) => "check the operator's permissions and quotas at EC2",
-            Self::Credential(CredentialError::Ahead) => {
-                "set github.scope to organization, or the class's reuseWithin to repository"
-            }
             Self::Credential(CredentialError::GitHub(GitHubError::Denied(_))) => {
                 "renew the operator's credential at GitHub or give it its rights; `runyard doctor --config FILE` tries it"
             }
@@ -89,7 +104,11 @@ impl Failure {
                 "see that the operator's credential reaches that repository: the App's installation, or the token's rights"
             }
             Self::Credential(
-                CredentialError::GitHub(_) | CredentialError::Label(_) | CredentialError::Labelled,
+                CredentialError::GitHub(_)
+                | CredentialError::AtRest(_)
+                | CredentialError::NotSeen(_)
+                | CredentialError::Label(_)
+                | CredentialError::Labelled,
             ) => "check the operator's access to GitHub",
             Self::Credential(CredentialError::Group { .. }) => "mend the runner group",
             Self::Credential(CredentialError::Run { .. }) => {

@@ -33,7 +33,7 @@ impl Executor {
     pub(in crate::controller) fn take_receipts(
         &self,
         class: &ClassName,
-        which: impl Fn(&PoolMessage) -> bool,
+        mut which: impl FnMut(&PoolMessage) -> bool,
     ) -> Vec<String> {
         let mut receipts = self.receipts.lock().expect("nobody panics while holding the receipts");
         let Some(held) = receipts.get_mut(class) else { return Vec::new() };

@@ -1,6 +1,6 @@
 //! Writes that go with something at GitHub: credentials, and runners that must be gone.
 
-use crate::controller::credential_issuer::{CredentialError, CredentialIssuer};
+use crate::controller::credential_issuer::{CredentialError, CredentialIssuer, Name};
 use crate::decide::{AtGitHub, Credential, Effect, StaleRunners, Step};
 use crate::model::{Instance, InstanceArn, RecordId};
 use crate::ports::GitHubError;
@@ -15,6 +15,7 @@ impl Executor {
         mut step: Step<Instance>,
         github: AtGitHub,
     ) -> Result<Vec<Observation>, Failure> {
+        let mut labelled = None;
         let answered = match github {
             AtGitHub::Nothing => false,
             AtGitHub::AttachRemoval(repository) => {
@@ -33,6 +34,7 @@ impl Executor {
             }
             AtGitHub::Label { runner, number } => {
                 self.issuer().label(&runner, number).await?;
+                labelled = Some(Observation::LabelGiven(step.before.facts.instance_arn.clone()));
                 true
             }
             AtGitHub::Forget { number, runner } => {
@@ -46,7 +48,7 @@ impl Executor {
             }
         };
         let mut seen = self.replace(&step).await?;
-        seen.extend(answered.then_some(Observation::GitHub(true)));
+        seen.extend(answered.then_some(Observation::GitHub(true)).into_iter().chain(labelled));
         Ok(seen)
     }
 
@@ -61,9 +63,14 @@ impl Executor {
         credential: &Credential,
     ) -> Result<Vec<Observation>, Failure> {
         match credential {
-            Credential::Registration(runner) => self.issuer().register(&mut step.after, runner).await?,
-            Credential::Ahead { place, group } => {
-                self.issuer().register_ahead(&mut step.after, place, group).await?;
+            Credential::Registration(runner) => {
+                self.issuer().register(&mut step.after, runner, Name::Usual).await?;
+            }
+            Credential::Anew { runner, .. } => {
+                self.issuer().register(&mut step.after, runner, Name::Next).await?;
+            }
+            Credential::Ahead { place, group, former } => {
+                self.issuer().register_ahead(&mut step.after, place, group, *former).await?;
             }
             Credential::Removal(repository) => self.issuer().deregister(&mut step.after, repository).await?,
             Credential::Promotion(question) => {
@@ -72,6 +79,12 @@ impl Executor {
         }
         let mut seen = self.replace(&step).await?;
         seen.push(Observation::GitHub(true));
+        if let Credential::Anew { dead: Some(dead), .. } = credential
+            && let Err(error) = self.issuer().remove(dead).await
+        {
+            // Nobody waits for it: what is left goes with the claim, or with the leftovers.
+            tracing::warn!(%error, names = ?dead.names, "a runner that ended cannot be removed at GitHub yet");
+        }
         Ok(seen)
     }
 
@@ -91,32 +104,41 @@ impl Executor {
     }
 }
 
-/// What is learned of the label of a runner that was registered ahead, when it was not set or not taken back.
-pub(super) fn labels(failure: &CredentialError, records: &[RecordId]) -> Vec<Observation> {
+/// What is learned of a runner that was registered ahead, when it was not registered, or its label not set or not taken
+/// back.
+pub(super) fn ahead(failure: &CredentialError, records: &[RecordId]) -> Vec<Observation> {
     let machine = records.iter().find_map(|key| key.instance().cloned());
-    let seen = |of: fn(InstanceArn) -> Observation| machine.clone().map(of);
+    let about = |seen: fn(InstanceArn) -> Observation| machine.clone().map(seen);
     match failure {
         CredentialError::Labelled => {
-            seen(Observation::LabelSet).into_iter().chain([Observation::GitHub(true)]).collect()
+            about(Observation::LabelSet).into_iter().chain([Observation::GitHub(true)]).collect()
         }
         CredentialError::Label(error) => {
-            let of: fn(InstanceArn) -> Observation = match error {
-                GitHubError::Unreachable(_)
-                | GitHubError::Throttled { .. }
-                | GitHubError::Deferred { .. } => |arn| Observation::LabelFailed(arn, false),
-                GitHubError::Denied(_)
-                | GitHubError::NotFound(_)
-                | GitHubError::NameTaken(_)
-                | GitHubError::Busy(_)
-                | GitHubError::Invalid(_) => |arn| Observation::LabelFailed(arn, true),
-            };
-            seen(of).into_iter().chain(answered(error).map(Observation::GitHub)).collect()
+            let words = refuses(error).then(|| error.to_string());
+            let seen = machine.map(|arn| Observation::LabelFailed(arn, words));
+            seen.into_iter().chain(answered(error).map(Observation::GitHub)).collect()
         }
+        CredentialError::AtRest(error) => {
+            let seen = about(Observation::AheadRefused).filter(|_| refuses(error));
+            seen.into_iter().chain(answered(error).map(Observation::GitHub)).collect()
+        }
+        CredentialError::NotSeen(_) => vec![Observation::GitHub(true)],
         CredentialError::GitHub(_)
         | CredentialError::Group { .. }
         | CredentialError::Key
-        | CredentialError::Ahead
         | CredentialError::Run { .. } => Vec::new(),
+    }
+}
+
+/// Whether GitHub will say the same again.
+fn refuses(error: &GitHubError) -> bool {
+    match error {
+        GitHubError::Unreachable(_) | GitHubError::Throttled { .. } | GitHubError::Deferred { .. } => false,
+        GitHubError::Denied(_)
+        | GitHubError::NotFound(_)
+        | GitHubError::NameTaken(_)
+        | GitHubError::Busy(_)
+        | GitHubError::Invalid(_) => true,
     }
 }
 
@@ -141,7 +163,9 @@ pub(super) fn learned(error: &GitHubError, records: &[RecordId], waits: bool) ->
         | GitHubError::Invalid(_) => None,
     };
     let machines = records.iter().filter_map(|key| key.instance().cloned());
-    answered(error).map(Observation::GitHub).into_iter().chain(machines.filter_map(about)).collect()
+    // One answer that cannot be read is no outage for those who do not need it.
+    let health = answered(error).filter(|answered| *answered || waits);
+    health.map(Observation::GitHub).into_iter().chain(machines.filter_map(about)).collect()
 }
 
 /// Whether GitHub answered; none when no call was sent, because our own budget says nothing about GitHub's health.
@@ -154,5 +178,17 @@ fn answered(error: &GitHubError) -> Option<bool> {
         | GitHubError::NameTaken(_)
         | GitHubError::Busy(_)
         | GitHubError::Invalid(_) => Some(true),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_that_nobody_waits_for_is_no_outage_when_it_cannot_be_read() {
+        let unreadable = GitHubError::Unreachable("the answer is unreadable".into());
+        assert_eq!(format!("{:?}", learned(&unreadable, &[], false)), "[]");
+        assert_eq!(learned(&unreadable, &[], true).len(), 1);
     }
 }

@@ -17,9 +17,25 @@ const PAUSE_MOST: Duration = Duration::from_secs(30);
 /// How long after its backoff another failure still lengthens it.
 const FORGOTTEN: Duration = Duration::from_secs(600);
 
-/// The failed actions: how often in a row, and until when they back off, on the monotonic clock.
+/// The least time between two wakings of what waits for GitHub: one that answers every other call is not back.
+const WAKE_EVERY: Duration = Duration::from_secs(5);
+
+/// How often an action failed in a row.
+#[derive(Clone, Copy, Debug)]
+struct Backoff {
+    times: u32,
+    /// Until when it is not tried again, on the monotonic clock.
+    until: Duration,
+    /// Whether it failed because GitHub was away.
+    for_github: bool,
+}
+
+/// The failed actions.
 #[derive(Debug, Default)]
-pub(super) struct Backoffs(BTreeMap<(Unit, &'static str), (u32, Duration)>);
+pub(super) struct Backoffs {
+    of: BTreeMap<(Unit, &'static str), Backoff>,
+    woken: Duration,
+}
 
 /// The units that back off when an action fails: its subjects, where a class acts for many.
 pub(super) fn subjects(unit: &Unit, action: &Planned) -> Vec<Unit> {
@@ -39,21 +55,21 @@ fn records(subjects: &[Unit], action: &Planned) -> Vec<RecordId> {
 impl Backoffs {
     /// Until when an action is not tried again, if it is not.
     pub(super) fn until(&self, unit: &Unit, action: &Planned, now: Duration) -> Option<Duration> {
-        if self.0.is_empty() {
+        if self.of.is_empty() {
             return None;
         }
-        let rest = |subject| self.0.get(&(subject, action.kind)).map(|(_, until)| *until);
+        let rest = |subject| self.of.get(&(subject, action.kind)).map(|backoff| backoff.until);
         subjects(unit, action).into_iter().filter_map(rest).max().filter(|until| now < *until)
     }
 
     /// Whether the last action of this kind failed too.
     pub(super) fn failed_before(&self, unit: &Unit, action: &Planned) -> bool {
-        subjects(unit, action).into_iter().any(|subject| self.0.contains_key(&(subject, action.kind)))
+        subjects(unit, action).into_iter().any(|subject| self.of.contains_key(&(subject, action.kind)))
     }
 
     /// An action was carried out.
     pub(super) fn succeeded(&mut self, unit: &Unit, action: &Planned, yard: &mut Yard) {
-        if self.0.is_empty() {
+        if self.of.is_empty() {
             return;
         }
         let subjects = subjects(unit, action);
@@ -61,26 +77,44 @@ impl Backoffs {
             yard.backoffs.remove(&key);
         }
         for subject in subjects {
-            self.0.remove(&(subject, action.kind));
+            self.of.remove(&(subject, action.kind));
         }
+    }
+
+    /// GitHub answers again: what failed because it was away is tried now, whatever its pause. Returns whose that is.
+    pub(super) fn github_is_back(&mut self, now: Duration) -> Vec<Unit> {
+        if now < self.woken.saturating_add(WAKE_EVERY) {
+            return Vec::new();
+        }
+        let waits = |backoff: &Backoff| backoff.for_github && backoff.until > now;
+        let waiting: Vec<_> = self.of.iter_mut().filter(|(_, backoff)| waits(backoff)).collect();
+        if !waiting.is_empty() {
+            self.woken = now;
+        }
+        let wake = |((unit, _), backoff): (&(Unit, &'static str), &mut Backoff)| {
+            backoff.until = now;
+            unit.clone()
+        };
+        waiting.into_iter().map(wake).collect()
     }
 
     /// Notes a failure and returns the backoff; none for the first `free` failures, which are retried at once. Each
     /// subject backs off by its own failures, and a machine twice as long as its request, which another machine can
-    /// serve meanwhile.
+    /// serve meanwhile. Whether GitHub was away is kept with it.
     pub(super) fn failed(
         &mut self,
         unit: &Unit,
         action: &Planned,
-        free: u32,
+        (free, for_github): (u32, bool),
         now: Duration,
         yard: &mut Yard,
     ) -> Option<Duration> {
         let subjects = subjects(unit, action);
         let counted = |subject| {
-            let (times, _) = self.0.entry((subject, action.kind)).or_insert((0, now));
-            *times = times.saturating_add(1);
-            *times
+            let first = Backoff { times: 0, until: now, for_github };
+            let backoff = self.of.entry((subject, action.kind)).or_insert(first);
+            *backoff = Backoff { times: backoff.times.saturating_add(1), for_github, ..*backoff };
+            backoff.times
         };
         let times: Vec<u32> = subjects.iter().cloned().map(counted).collect();
         if times.iter().all(|times| *times <= free) {
@@ -95,7 +129,7 @@ impl Backoffs {
             let until = now + pause + pause.mul_f64(f64::from(now.subsec_nanos() % 1000) / 4000.0);
             let keys = records(std::slice::from_ref(&subject), action);
             yard.backoffs.extend(keys.into_iter().map(|key| (key, until)));
-            self.0.entry((subject, action.kind)).and_modify(|(_, rest)| *rest = until);
+            self.of.entry((subject, action.kind)).and_modify(|backoff| backoff.until = until);
             longest = longest.max(pause);
         }
         Some(longest)
@@ -103,7 +137,7 @@ impl Backoffs {
 
     /// Forgets what failed long ago.
     pub(super) fn forget(&mut self, now: Duration, yard: &mut Yard) {
-        self.0.retain(|_, (_, until)| until.saturating_add(FORGOTTEN) > now);
+        self.of.retain(|_, backoff| backoff.until.saturating_add(FORGOTTEN) > now);
         yard.backoffs.retain(|_, until| *until > now);
     }
 }
@@ -127,7 +161,7 @@ mod tests {
         let mut now = Duration::from_secs(100);
         for millis in [100, 200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 30_000, 30_000] {
             assert_eq!(backoffs.until(&class(), &look("a"), now), None);
-            let pause = backoffs.failed(&class(), &look("a"), 0, now, &mut yard);
+            let pause = backoffs.failed(&class(), &look("a"), (0, false), now, &mut yard);
             assert_eq!(pause, Some(Duration::from_millis(millis)));
             let until = backoffs.until(&class(), &look("a"), now).unwrap();
             assert!(until >= now + Duration::from_millis(millis), "{until:?}");
@@ -141,10 +175,32 @@ mod tests {
     }
 
     #[test]
+    fn what_waits_for_github_is_tried_when_it_is_back_and_not_more_often_than_it_is() {
+        let (mut backoffs, mut yard) = (Backoffs::default(), Yard::default());
+        let mut now = Duration::from_secs(100);
+        for _ in 0..9 {
+            backoffs.failed(&class(), &look("a"), (0, true), now, &mut yard);
+        }
+        let other = Unit::Class(ClassName::parse("other").unwrap());
+        backoffs.failed(&other, &look("a"), (0, false), now, &mut yard);
+        assert!(backoffs.until(&class(), &look("a"), now).unwrap() > now + Duration::from_secs(20));
+        assert_eq!(backoffs.github_is_back(now), [class()]);
+        assert_eq!(backoffs.until(&class(), &look("a"), now), None);
+        assert!(backoffs.until(&other, &look("a"), now).is_some(), "it failed for another reason");
+        // It fails again, and waits longer than before.
+        let pause = backoffs.failed(&class(), &look("a"), (0, true), now, &mut yard);
+        assert_eq!(pause, Some(Duration::from_millis(30_000)));
+        now += Duration::from_secs(4);
+        assert_eq!(backoffs.github_is_back(now), [], "every other call fails");
+        now += Duration::from_secs(1);
+        assert_eq!(backoffs.github_is_back(now), [class()]);
+    }
+
+    #[test]
     fn what_only_lost_a_race_is_tried_again_at_once_twice() {
         let (mut backoffs, mut yard) = (Backoffs::default(), Yard::default());
         let now = Duration::from_secs(100);
-        let mut lose = || backoffs.failed(&class(), &look("a"), 2, now, &mut yard);
+        let mut lose = || backoffs.failed(&class(), &look("a"), (2, false), now, &mut yard);
         assert_eq!([lose(), lose(), lose()], [None, None, Some(PAUSE)]);
     }
 }

@@ -41,7 +41,11 @@ impl Loop {
         let class =
             class_seen(&seen).filter(|class| self.yard.class(class).is_none_or(|class| class.pool.is_none()));
         let known = self.known_until(&seen);
+        let was_away = self.yard.github_down;
         let dirty = self.yard.observe(seen, &now);
+        if was_away && !self.yard.github_down {
+            self.dirty.extend(self.postponed.backoffs.github_is_back(now.mono));
+        }
         dirty.iter().for_each(|unit| self.offer_lines(unit));
         self.offer_news(known);
         self.dirty.extend(dirty);

@@ -200,6 +200,8 @@ impl Loop {
         let now = self.ports.clock.now();
         let desired = class.pool.as_ref().map_or(0, |pool| effective(pool, now).desired);
         metrics.pool_desired(name, desired as usize);
+        let (max, paused) = class.pool.as_ref().map_or((0, false), |pool| (pool.spec.max, pool.spec.paused));
+        metrics.pool_bounds(name, max as usize, paused);
         metrics.shares(name, explain::shares(&self.yard, self.now(), name));
     }
 

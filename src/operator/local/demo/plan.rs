@@ -86,7 +86,7 @@ impl RequestPlan {
                 ("DEMO_RUN".to_owned(), request.run_id.to_string()),
             ]
             .into(),
-            hosted: None,
+            ..JobSpec::default()
         };
         (1..=self.jobs).map(job).collect()
     }

@@ -13,6 +13,7 @@ use super::super::http::wire::Assignment;
 use super::super::settings_file::RunnerConfig;
 use super::super::shared_state::secret;
 use super::super::state::Conclusion;
+use super::containers::{Containers, Places};
 use super::demands;
 use super::files::DIAG;
 use super::process::{Step, sweep};
@@ -84,6 +85,7 @@ struct Place {
     log_path: PathBuf,
     /// Marks the job's processes; unique among all runners of the machine.
     tracking: String,
+    containers: Option<Containers>,
 }
 
 fn prepare(root: &Path, config: &RunnerConfig, assignment: &Assignment) -> io::Result<Place> {
@@ -102,7 +104,9 @@ fn prepare(root: &Path, config: &RunnerConfig, assignment: &Assignment) -> io::R
     let log_path = pages.join(format!("{}.log", assignment.job_id));
     let log = OpenOptions::new().create(true).append(true).open(&log_path)?;
     let tracking = format!("github_{}", secret());
-    Ok(Place { workspace, temp, log, log_path, tracking })
+    let places = Places { root, work: &work, workspace: &workspace, temp: &temp };
+    let containers = Containers::of(&assignment.spec, &places, &log)?;
+    Ok(Place { workspace, temp, log, log_path, tracking, containers })
 }
 
 impl Place {
@@ -114,6 +118,11 @@ impl Place {
         end: &mut tokio::sync::watch::Receiver<Option<End>>,
     ) -> Outcome {
         let ended = self.steps(config, assignment, hook, end).await;
+        if let (Some(containers), false) = (&self.containers, *end.borrow() >= Some(End::Shutdown))
+            && let Err(problem) = containers.stop().await
+        {
+            return failed(&problem);
+        }
         // Only now: what a step leaves in the background may serve the next one.
         sweep(TRACKING, &self.tracking);
         match ended
@@ -141,6 +150,12 @@ impl Place {
         }
         let steps = assignment.spec.steps.iter().enumerate().map(Some);
         for what in hook.map(|_| None).into_iter().chain(steps) {
+            if what.is_some_and(|(index, _)| index == 0) && result == Conclusion::Success {
+                result = self.start_containers(end).await?;
+                if *end.borrow() >= Some(End::Shutdown) {
+                    return Ok((result, exit_code));
+                }
+            }
             let mut step = match (what, hook) {
                 (Some((_, script)), _)
                     if result != Conclusion::Success && !script.trim_start().starts_with(ALWAYS) =>
@@ -170,13 +185,7 @@ impl Place {
                     continue;
                 }
             };
-            let code = code(status);
-            if result == Conclusion::Success {
-                exit_code = Some(code);
-            }
-            if code != 0 && result != Conclusion::Cancelled {
-                result = Conclusion::Failure;
-            }
+            (result, exit_code) = after_step((result, exit_code), code(status));
         }
         Ok((result, exit_code))
     }
@@ -206,6 +215,23 @@ impl Place {
         Ok(())
     }
 
+    /// What a job is after its containers were started.
+    async fn start_containers(
+        &mut self,
+        end: &mut tokio::sync::watch::Receiver<Option<End>>,
+    ) -> io::Result<Conclusion> {
+        let Some(containers) = &mut self.containers else { return Ok(Conclusion::Success) };
+        let why = tokio::select! {
+            started = containers.start() => match started? {
+                Ok(()) => return Ok(Conclusion::Success),
+                Err(why) => why,
+            },
+            how = wanted(end, End::Cancelled) => return self.over(how),
+        };
+        writeln!(self.log, "##[error]{why}")?;
+        Ok(Conclusion::Failure)
+    }
+
     /// What the machine's owner has done before a job: with what GitHub says of the job, and nothing that the job says.
     fn start_hook(
         &mut self,
@@ -231,9 +257,18 @@ impl Place {
         let first_line = script.trim().lines().next().unwrap_or_default();
         writeln!(self.log, "##[group]Run {first_line}")?;
         let file = self.temp.join(format!("step-{index}.sh"));
-        fs::write(&file, script)?;
+        let filled = self.containers.as_ref().map(|containers| containers.filled(script));
+        fs::write(&file, filled.as_deref().unwrap_or(script))?;
         let mut command = self.shell(config, assignment, &file)?;
         command.envs(&assignment.spec.env);
+        if let Some(containers) = &self.containers {
+            let own = self
+                .environment(config, assignment)?
+                .into_iter()
+                .map(|(name, value)| (name.to_owned(), value));
+            let own: Vec<_> = own.chain(assignment.spec.env.clone()).collect();
+            command = containers.exec(&file, &own).unwrap_or(command);
+        }
         Step::start(command, &self.log)
     }
 
@@ -333,4 +368,11 @@ async fn wanted(end: &mut tokio::sync::watch::Receiver<Option<End>>, at_least: E
 /// As a shell reports it: a signal's number above 128.
 fn code(status: ExitStatus) -> i32 {
     status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default())
+}
+
+/// What a job is after a step that ended by itself, and the exit code that is told of it.
+fn after_step((result, exit_code): (Conclusion, Option<i32>), code: i32) -> (Conclusion, Option<i32>) {
+    let told = if result == Conclusion::Success { Some(code) } else { exit_code };
+    let failed = code != 0 && result != Conclusion::Cancelled;
+    (if failed { Conclusion::Failure } else { result }, told)
 }

@@ -164,6 +164,32 @@ pub struct JobSpec {
     /// It runs on a runner of GitHub's own: it is over as it begins, with this conclusion.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hosted: Option<Conclusion>,
+    /// Its steps run in this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container: Option<ContainerSpec>,
+    /// What runs beside it, each by its name in the job's network.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub services: BTreeMap<String, ContainerSpec>,
+}
+
+/// A container as a workflow states it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ContainerSpec {
+    /// Pulled for each job.
+    pub image: String,
+    /// Given to `docker create` as they are.
+    #[serde(default)]
+    pub options: String,
+    /// The container's environment.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+    /// `CONTAINER`, `MACHINE:CONTAINER`.
+    #[serde(default)]
+    pub ports: Vec<String>,
+    /// `SOURCE:TARGET`, `SOURCE:TARGET:ro`, `TARGET`.
+    #[serde(default)]
+    pub volumes: Vec<String>,
 }
 
 /// How a job ended.

@@ -80,8 +80,11 @@ fn a_pooled_machine_registers_ahead_where_its_class_asks_and_its_owner_is_known(
     let actions = sole.of_machine("i-1").actions;
     let [Effect::Credential(step, _)] = effects(&actions)[..] else { panic!("{actions:?}") };
     assert_eq!(step.after.trust_domain, "repository:acme/web", "it serves nobody else from now on");
-    let off = of(serde_json::json!({"reuseWithin": "repository", "repositories": ["acme/web"]}));
-    assert!(!boxes(&off));
+    let auto = serde_json::json!({"reuseWithin": "repository", "repositories": ["acme/web"]});
+    assert!(boxes(&of(auto.clone())), "wherever it can be, unless somebody says otherwise");
+    let mut off = auto;
+    off["registeredAhead"] = false.into();
+    assert!(!boxes(&of(off)));
 }
 
 #[test]
@@ -149,14 +152,14 @@ fn a_label_that_github_does_not_set_leads_back_and_the_runner_is_deleted_before(
     };
     let mut scene = claimed(Some(7));
     for _ in 0..2 {
-        scene.see(Observation::LabelFailed(arn("i-1"), false));
+        scene.see(Observation::LabelFailed(arn("i-1"), None));
         assert_eq!(forgets(&scene), None, "it is tried again");
     }
-    scene.see(Observation::LabelFailed(arn("i-1"), false));
+    scene.see(Observation::LabelFailed(arn("i-1"), None));
     assert_eq!(forgets(&scene), Some((Some(7), true)));
     scene.see(Observation::LabelSet(arn("i-1")));
     assert_eq!(forgets(&scene), None, "it has a job, so it has its label");
-    scene.see(Observation::LabelFailed(arn("i-1"), true));
+    scene.see(Observation::LabelFailed(arn("i-1"), Some("404".into())));
     assert_eq!(forgets(&scene), Some((Some(7), true)), "it was refused for good");
     let mut lost = claimed(Some(7));
     lost.speaks("i-1", |agent| agent.ahead = None);
@@ -174,11 +177,107 @@ fn a_runner_at_rest_of_another_package_or_class_is_deleted_and_made_anew() {
     let after = write(&old.of_machine("i-1")).0.after;
     assert_eq!((after.ahead, after.runner), (None, None));
     let mut off = scene(rests(Some(7), Some(7)));
-    off.pool(9, serde_json::json!({"reuseWithin": "repository"}));
+    off.pool(9, serde_json::json!({"reuseWithin": "repository", "registeredAhead": false}));
     assert!(matches!(
         github(&off.of_machine("i-1")),
         AtGitHub::Forget { number: Some((_, 7)), runner: None }
     ));
+}
+
+/// Whether the machine is asked for another runner, and the number of the one that goes for it.
+fn asked(scene: &Scene) -> Option<Option<u64>> {
+    let actions = scene.of_machine("i-1").actions;
+    actions.iter().find_map(|action| match &action.effect {
+        Effect::Credential(_, of) => match &**of {
+            Credential::Ahead { former, .. } => Some(*former),
+            Credential::Registration(_)
+            | Credential::Anew { .. }
+            | Credential::Removal(_)
+            | Credential::Promotion(_) => None,
+        },
+        _ => None,
+    })
+}
+
+/// So much later, while its agent beats.
+fn waits(scene: &mut Scene, seconds: u64) {
+    scene.wait(seconds);
+    scene.speaks("i-1", |_| ());
+    scene.see(Observation::Announced(arn("i-1")));
+}
+
+#[test]
+fn a_runner_that_its_agent_gave_up_is_made_anew_later_each_time() {
+    let built = pooled().with(|i| i.threshold.as_mut().unwrap().at = at(90_000));
+    let mut scene = scene(built);
+    let (mut before, mut waited) = (None, Vec::new());
+    for version in 10..18 {
+        let mut read = scene.yard.instance(&arn("i-1")).unwrap().instance.clone();
+        let id = format!("i-1.{version}").parse().unwrap();
+        (read.version, read.ahead) = (version, Some(Ahead { id, runner_id: Some(version) }));
+        scene.put(&read);
+        let begun = scene.now.mono;
+        assert_eq!(asked(&scene), None, "its agent has not begun yet");
+        while asked(&scene).is_none() {
+            waits(&mut scene, 30);
+        }
+        assert_eq!(asked(&scene), Some(Some(version)), "the former one goes with it");
+        waited.push((scene.now.mono - begun).as_secs());
+        before = Some(version);
+    }
+    assert_eq!((before, &waited[..]), (Some(17), &[60, 120, 240, 480, 960, 1920, 3600, 3600][..]));
+}
+
+#[test]
+fn a_registration_that_github_refuses_is_asked_for_again_later_each_time() {
+    let built = pooled().with(|i| i.threshold.as_mut().unwrap().at = at(90_000));
+    let mut scene = scene(built);
+    assert_eq!(asked(&scene), Some(None));
+    for wait in [60, 120, 240] {
+        scene.see(Observation::AheadRefused(arn("i-1")));
+        waits(&mut scene, wait - 30);
+        assert_eq!(asked(&scene), None, "{wait}");
+        waits(&mut scene, 30);
+        assert_eq!(asked(&scene), Some(None), "{wait}");
+    }
+}
+
+#[test]
+fn a_runner_that_github_does_not_know_is_confirmed_for_a_while_and_then_made_anew() {
+    let mut scene = scene(rests(None, Some(7)).with(|i| i.threshold.as_mut().unwrap().at = at(90_000)));
+    let begun = scene.now.mono;
+    while asked(&scene).is_none() {
+        let AtGitHub::Confirm { number: 7, .. } = github(&scene.of_machine("i-1")) else { panic!() };
+        waits(&mut scene, 30);
+    }
+    assert_eq!((scene.now.mono - begun).as_secs(), 300);
+}
+
+#[test]
+fn a_runner_at_rest_of_a_version_that_ended_is_deleted_and_none_is_made() {
+    let mut scene = scene(rests(Some(7), Some(7)));
+    let end = crate::ports::github::EndOfLife { registration: None, runtime: Some(scene.now.wall) };
+    scene.yard.runner = Some(crate::ports::github::RunnerSupport { version: "2.336.0".into(), end });
+    assert!(matches!(
+        github(&scene.of_machine("i-1")),
+        AtGitHub::Forget { number: Some((_, 7)), runner: None }
+    ));
+    scene.add(pooled().with(|i| i.version = 90));
+    assert_eq!(asked(&scene), None);
+}
+
+#[test]
+fn an_owners_runner_is_registered_ahead_only_at_an_organisation_and_in_a_group() {
+    let of = |organization: bool, spec: serde_json::Value| {
+        let mut scene = scene(pooled().with(|i| i.trust_domain = "owner:acme".into()));
+        scene.policy.organization = organization;
+        scene.pool(9, spec);
+        asked(&scene).is_some()
+    };
+    let (group, none) = (serde_json::json!({"runnerGroup": "g"}), serde_json::json!({}));
+    assert!(of(true, group.clone()));
+    assert!(!of(false, group), "it would be a call that fails each time");
+    assert!(!of(true, none));
 }
 
 #[test]

@@ -15,6 +15,10 @@ fn lacks(scene: &Scene) -> Option<&'static str> {
             assert_eq!((&runner.request, runner.labels.as_slice()), (&ask("1"), ["1".to_owned()].as_slice()));
             Some("register")
         }
+        Credential::Anew { runner, dead } => {
+            assert_eq!(runner.request, ask("1"));
+            Some(if dead.is_some() { "anew, one dead" } else { "anew" })
+        }
         Credential::Removal(repository) => {
             assert_eq!(*repository, ask("1").repository);
             Some("remove")
@@ -104,4 +108,81 @@ fn in_mode_job_the_next_box_follows_when_the_last_is_used_up() {
         lacks(&scene)
     };
     assert_eq!([used(None), used(Some(1)), used(Some(2))], [None, None, Some("register")]);
+}
+
+#[test]
+fn a_runner_that_ended_unasked_is_registered_anew_and_the_dead_one_removed() {
+    let ended = |built: Built, mode: &str, number: Option<u64>| {
+        let built = built.with(|i| i.registration_seq = 2);
+        let built = built.agent(|a| {
+            (a.registration_done, a.runner_id, a.public_key) = (Some(2), number, Some("key".into()));
+        });
+        let mut scene = yard(built);
+        scene.policy.github = true;
+        scene.pool(2, serde_json::json!({"registrationMode": mode}));
+        lacks(&scene)
+    };
+    let running = || machine("i-1").running(&ask("1"));
+    assert_eq!(ended(running(), "run", Some(7)), Some("anew, one dead"));
+    assert_eq!(ended(running(), "run", None), Some("anew"), "GitHub forgot it");
+    assert_eq!(ended(running(), "job", Some(7)), Some("anew, one dead"), "it had no job");
+    assert_eq!(ended(running(), "job", None), Some("register"), "it is gone after its job");
+    // It listened and ended before the record said so.
+    assert_eq!(ended(machine("i-1").claimed(&ask("1")), "run", Some(7)), Some("anew, one dead"));
+}
+
+#[test]
+fn a_new_box_that_nobody_opened_is_minted_again_when_it_has_expired() {
+    let waits = |expires: i64, waiting: bool| {
+        let boxed = Registration { sealed: "box".into(), expires_at: Some(at(expires)) };
+        let built = machine("i-1").running(&ask("1")).with(|i| {
+            (i.registration_seq, i.registration) = (3, Some(boxed));
+        });
+        let built = built.agent(|a| {
+            (a.registration_done, a.public_key) = (Some(2), Some("key".into()));
+            a.runner_trouble = waiting.then(|| trouble(TroubleKind::Ended));
+        });
+        let mut scene = yard(built);
+        scene.policy.github = true;
+        lacks(&scene)
+    };
+    assert_eq!([waits(0, true), waits(9, true), waits(0, false)], [Some("anew"), None, None]);
+}
+
+fn trouble(kind: TroubleKind) -> RunnerTrouble {
+    RunnerTrouble { since: start(), kind, words: "why".into() }
+}
+
+#[test]
+fn a_runner_that_cannot_reach_github_gives_its_machine_the_requests_time() {
+    let judged = |kind: Option<TroubleKind>, deadline: i64| {
+        let built = machine("i-1").claimed(&ask("1")).until(0).agent(|a| {
+            a.runner_trouble = kind.map(trouble);
+        });
+        let request = serde_json::json!({"deadline": at(deadline), "phase": "Fulfilling"});
+        let mut scene = held(built, request);
+        scene.policy.github = true;
+        let plan = scene.of_machine("i-1");
+        match ends(&plan) {
+            Some(reason) => Err(reason),
+            None => Ok(write(&plan).0.after.threshold.unwrap().at),
+        }
+    };
+    assert_eq!(judged(Some(TroubleKind::Unreachable), 3000), Ok(at(300)));
+    assert_eq!(judged(Some(TroubleKind::Unreachable), 30), Ok(at(30)), "the request's own");
+    assert_eq!(judged(Some(TroubleKind::Unreachable), 0), Err(Reason::Threshold));
+    for kind in [None, Some(TroubleKind::Conflict), Some(TroubleKind::Ended)] {
+        assert_eq!(judged(kind, 3000), Err(Reason::Threshold), "{kind:?}");
+    }
+}
+
+#[test]
+fn six_hours_are_the_most_that_such_a_word_is_worth() {
+    let built = machine("i-1").claimed(&ask("1")).until(0);
+    let built = built.with(|i| i.state_since = at(-6 * 3600));
+    let built = built.agent(|a| a.runner_trouble = Some(trouble(TroubleKind::Unreachable)));
+    let request = serde_json::json!({"deadline": at(100_000), "phase": "Fulfilling"});
+    let mut scene = held(built, request);
+    scene.policy.github = true;
+    assert_eq!(ends(&scene.of_machine("i-1")), Some(Reason::Threshold));
 }

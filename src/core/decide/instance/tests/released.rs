@@ -56,6 +56,44 @@ fn an_image_of_the_request_from_before_the_claim_gives_nothing_up() {
     assert_eq!(scene.of_machine("i-1").actions, []);
 }
 
+/// Run 1 had two machines; its request is deleted and made anew.
+fn made_anew(seconds: u64, more: serde_json::Value) -> Scene {
+    let mut scene = Scene::with(serde_json::json!({}));
+    scene.put(&holding("1", 2, &["i-1", "i-2"], serde_json::json!({})));
+    scene.add(machine("i-1").running(&ask("1")).until(9000));
+    scene.add(machine("i-2").bound(&ask("1")));
+    scene.wait(seconds);
+    scene.see(crate::yard::Observation::Record(ask("1").into(), None));
+    scene.speaks("i-1", |_| ());
+    let mut anew = request("1", 1, more);
+    (anew.version, anew.uid) = (1, Some("another".parse().unwrap()));
+    scene.put(&anew);
+    scene
+}
+
+#[test]
+fn a_request_made_anew_gives_back_the_machines_of_the_one_before() {
+    for more in [serde_json::json!({}), serde_json::json!({"phase": null, "acceptedAt": null})] {
+        let scene = made_anew(10, more);
+        for name in ["i-1", "i-2"] {
+            let plan = scene.of_machine(name);
+            let [Effect::Disown(step, request)] = effects(&plan.actions)[..] else { panic!("{plan:?}") };
+            assert_eq!((step.after.place(), request.version), (Place::IdleCleaning, 1));
+            assert_eq!(note(&plan.actions).reason, "RequestMadeAnew");
+        }
+    }
+}
+
+#[test]
+fn a_request_whose_image_may_be_older_than_the_claim_disowns_nobody() {
+    let scene = made_anew(0, serde_json::json!({}));
+    assert_eq!(scene.of_machine("i-1").actions, [], "it was seen no later than the machine");
+    let mut scene = made_anew(10, serde_json::json!({}));
+    let busy: crate::model::RecordId = ask("1").into();
+    scene.yard.busy.insert(crate::model::Slot::Record(busy));
+    assert_eq!(scene.of_machine("i-1").actions, [], "it is being written");
+}
+
 #[test]
 fn a_foreign_claim_is_given_up_when_its_request_no_longer_lists_the_machine() {
     let mut request = holding("1", 1, &["i-1"], serde_json::json!({"instances": []}));

@@ -26,3 +26,17 @@ fn a_runner_that_is_lost_gives_its_machine_back() {
     let scene = yard(machine("i-1").claimed(&ask("1")).says(Signal::RemoveRegOk));
     assert_eq!(write(&scene.of_machine("i-1")).0.after.place(), Place::IdleCleaning);
 }
+
+#[test]
+fn a_claim_that_ends_without_a_runner_counts_although_its_runner_listened_before() {
+    let failing = |failures| {
+        let built = machine("i-1").running(&ask("1")).with(|i| i.registration_failures = failures);
+        yard(built.says(Signal::RegFailed)).of_machine("i-1")
+    };
+    assert_eq!(write(&failing(0)).0.after.registration_failures, 1);
+    assert_eq!(ends(&failing(1)), Some(Reason::RegistrationFailed));
+    let mut scene = yard(machine("i-1").running(&ask("1")).with(|i| i.registration_failures = 1));
+    let released = serde_json::json!({"desired": "released", "version": 9});
+    scene.put(&holding("1", 1, &["i-1"], released));
+    assert_eq!(write(&scene.of_machine("i-1")).0.after.registration_failures, 0, "its run had a runner");
+}

@@ -13,7 +13,6 @@ fn a_machine_whose_runner_listens_runs_until_the_maximum_and_keeps_its_claim() {
             next.state_since = start();
             next.uses = 1;
             next.registration = None;
-            next.registration_failures = 0;
         });
     }
 }

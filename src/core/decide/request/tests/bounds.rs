@@ -52,6 +52,56 @@ fn the_largest_numbers_that_are_allowed_are_taken_and_the_next_are_not() {
 }
 
 #[test]
+fn globs_out_of_bounds_fail_a_request_in_a_write_that_does_not_copy_them() {
+    let globs = |glob: &str, many: usize| json!({"allowedInstanceTypes": vec![glob.to_owned(); many]});
+    assert_eq!(refusal(json!({}), globs(&"c".repeat(30), 40)), None);
+    let long = format!("Invalid: allowedInstanceTypes: \"{}\" is not 1 to 30 letters", "c".repeat(30));
+    for (more, words) in [
+        (globs("c*", 41), "Invalid: allowedInstanceTypes: there are more than 40 globs"),
+        (globs("c*", 15_000), "Invalid: allowedInstanceTypes: there are more than 40 globs"),
+        (globs(&"c".repeat(31), 1), long.as_str()),
+        (globs(&"c".repeat(60_000), 1), long.as_str()),
+        (globs("c6_large", 1), "Invalid: allowedInstanceTypes: \"c6_large\" is not 1 to 30 letters"),
+    ] {
+        let mut scene = Scene::with(json!({}));
+        scene.put(&new(more));
+        let (step, _) = answer(&scene.of_request("1"));
+        assert!(step.after.status.message.starts_with(words), "{}", step.after.status.message);
+        let crate::model::Operation::Update { set, remove, .. } =
+            crate::model::Versioned::replacing(&step.after, &step.before).operation
+        else {
+            panic!("an update")
+        };
+        assert!(
+            !set.contains_key("allowedInstanceTypes") && !set.contains_key("accepted") && remove.is_empty()
+        );
+        assert!(format!("{set:?}").len() < 2000, "{set:?}");
+    }
+}
+
+#[test]
+fn globs_that_were_accepted_before_there_were_bounds_are_served_as_they_were() {
+    let many = vec!["m7i.*".to_owned(); 60];
+    let before = request("1", 1, json!({"allowedInstanceTypes": many}));
+    assert_eq!(before.intent.allowed_instance_types.map(|types| types.0.len()), Some(60));
+    let mut accepted = request("1", 1, json!({}));
+    accepted.intent.allowed_instance_types = Some(crate::model::InstanceTypes(many.clone()));
+    accepted.status.accepted = true;
+    let again: Request = record(&crate::model::Record::to_item(&accepted));
+    assert_eq!(again.intent.allowed_instance_types.map(|types| types.0), Some(many));
+}
+
+#[test]
+fn a_class_or_a_priority_that_no_record_can_have_is_kept_as_far_as_shows_that() {
+    let long = format!("{}é{}", "x".repeat(40), "x".repeat(9000));
+    let more = json!({"resourceClass": long, "priority": long, "failRequestedBy": long});
+    let intent = new(more).intent;
+    assert_eq!((intent.resource_class.len(), intent.priority.map(|name| name.len())), (42, Some(42)));
+    assert!(crate::model::ClassName::parse(&intent.resource_class).is_err());
+    assert!(intent.fail_requested_by.is_some_and(|by| by.len() < 210));
+}
+
+#[test]
 fn one_that_fails_before_it_was_taken_on_has_had_its_time() {
     let mut scene = Scene::with(json!({}));
     scene.put(&new(json!({"count": 0})));
