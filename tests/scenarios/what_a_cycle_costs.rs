@@ -163,12 +163,7 @@ async fn two_hundred_foreign_messages_ahead_cost_three_sqs_calls_and_no_cold_sta
 
     let (cycle, queue, beside) = sorted(cycle(&world, "8", 1).await);
     assert_eq!(cycle, CYCLE);
-    assert_eq!(queue[..3], ["receive", "give_back", "announce"]);
-    let drains = ["receive", "delete"];
-    assert!(
-        queue[3..].iter().all(|call| drains.contains(&call.as_str())),
-        "a long queue is drained: {queue:?}"
-    );
+    assert_eq!(queue, ["receive", "give_back", "announce"]);
     only_background_calls(&beside);
     assert_eq!(world.compute.orders().len(), orders, "what fits was found behind all the others");
     let served: Vec<RecordId> = fitting.iter().map(|instance| instance.key()).collect();

@@ -75,11 +75,6 @@ pub(super) fn decide(cx: &Context<'_>, name: &ClassName) -> Plan {
     plan
 }
 
-/// How many messages one answer of a queue holds at most.
-const RECEIVED_AT_ONCE: usize = 10;
-/// The pause between two answers of a queue that has more.
-const DRAINS: Duration = Duration::from_secs(1);
-
 /// Drains the class's queue from time to time when no request waits, so that unused announcements do not pile up.
 fn drain_queue(cx: &Context<'_>, name: &ClassName, class: &Class, plan: &mut Plan) {
     if cx.role.lease.is_none() {
@@ -88,9 +83,7 @@ fn drain_queue(cx: &Context<'_>, name: &ClassName, class: &Class, plan: &mut Pla
     if !class.waiting.all().is_empty() || cx.yard.is_busy(Slot::Queue(name.clone())) {
         return;
     }
-    // A queue that gave all that one answer can hold has more.
-    let pause = if class.hints.len() >= RECEIVED_AT_ONCE { DRAINS } else { cx.policy.timing.reannounce };
-    let due = class.received.unwrap_or(Duration::ZERO) + pause.min(cx.policy.timing.reannounce);
+    let due = class.received.unwrap_or(Duration::ZERO) + cx.policy.timing.reannounce;
     if cx.now.mono >= due {
         plan.actions.push(Planned::receive(name.clone()));
     } else {

@@ -137,11 +137,6 @@ impl Class {
         }
     }
 
-    /// Whether a request waits for machines of it.
-    pub fn is_waited_for(&self) -> bool {
-        !self.waiting.all().is_empty()
-    }
-
     /// Machines of the class that are not terminated.
     pub fn live(&self) -> u32 {
         self.counts.values().fold(0, |sum, count| sum.saturating_add(*count))

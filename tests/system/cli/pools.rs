@@ -43,7 +43,12 @@ fn apply_changes_the_spec_alone_and_only_when_it_differs() {
         apply(&yard, "b.json", r#"{"pools":[{"resourceClass":"small","max":3,"labels":["gpu"]}]}"#, 0);
     assert_eq!(unchanged.json()["items"][0]["version"], 3);
     assert_eq!(yard.record(&pool("small")), before);
-    apply(&yard, "c.json", r#"[{"resourceClass":"small","max":5}]"#, 0);
+    let forgotten = r#"[{"resourceClass":"small","max":5}]"#;
+    let file = yard.file("c.json", forgotten);
+    let refused = yard.runs(&["apply", "-f", &file], 1).stderr;
+    assert!(refused.contains("labels") && refused.contains("--allow-widening"), "{refused}");
+    assert_eq!(yard.record(&pool("small")), before, "a field that a file forgets changes nothing by itself");
+    yard.runs(&["apply", "-f", &file, "--allow-widening"], 0);
     let after = yard.record(&pool("small"));
     assert_eq!((&after["max"], &after["version"]), (&number(5), &number(4)));
     assert!(!after.contains_key("labels"));

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -43,6 +44,13 @@ impl Home {
     /// The data directory.
     pub(crate) fn dir(&self) -> PathBuf {
         self.scratch.path().join("yard")
+    }
+
+    /// The stand-in GitHub's part of it, closed to others, before it is served.
+    pub(crate) fn github_dir(&self) -> PathBuf {
+        let dir = self.dir().join("github");
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir).expect("a directory");
+        dir
     }
 
     /// A file of the test's own beside it.

@@ -45,8 +45,7 @@ pub(crate) fn home(github: &StandIn, version: &str, more: &[(&str, &str)]) -> Ho
     ];
     let home = Home::new(&[&settings[..], more].concat());
     // Where a workflow looks for GitHub.
-    let dir = home.dir().join("github");
-    fs::create_dir_all(&dir).expect("a directory");
+    let dir = home.github_dir();
     fs::write(dir.join("api.port"), github.address().port().to_string()).expect("a file");
     fs::write(dir.join("github-token"), github.api_token()).expect("a file");
     home

@@ -58,9 +58,7 @@ async fn ten_runs_on_one_machine(mode: &str, jobs: u64) {
 
 /// The file in which the stand-in keeps its exchanges when it is there before it starts.
 fn keep_exchanges(home: &Home) -> PathBuf {
-    let dir = home.dir().join("github");
-    std::fs::create_dir_all(&dir).expect("a directory");
-    let file = dir.join("exchanges.jsonl");
+    let file = home.github_dir().join("exchanges.jsonl");
     std::fs::write(&file, "").expect("a file");
     file
 }

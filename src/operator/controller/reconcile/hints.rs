@@ -1,20 +1,22 @@
 //! Settles a queue's messages after its class was served.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::metrics::QueueOutcome;
 use crate::model::{ClassName, InstanceId, PoolMessage, Record};
 
 use super::Loop;
 
-/// When the message of each machine was last made visible again, on the monotonic clock.
-pub(super) type GivenBack = BTreeMap<InstanceId, Duration>;
+/// How often one message is shown again before a new one takes its place: a queue makes a dead letter of what was
+/// received a thousand times, and dead letters are for what nobody can read.
+const SHOWN: u32 = 100;
+
+/// How often the message of each free machine was shown again.
+pub(super) type GivenBack = BTreeMap<InstanceId, u32>;
 
 impl Loop {
-    /// After a class was served with its queue's hints, deletes stale messages and makes the others visible again. A free
-    /// machine is announced again every `timing.reannounce`, so its message is given back once in that time and only
-    /// while a request waits: else the queue would grow, and what is read again and again would become a dead letter.
+    /// After a class was served with its queue's hints, deletes stale messages and all but one of each machine, and makes
+    /// the others visible again, or, when that was done often, announces their machines anew.
     pub(super) fn settle_hints(&mut self, class: &ClassName) {
         // Decides the class now, so that its claims are known before the other messages become visible.
         self.settle();
@@ -26,28 +28,33 @@ impl Loop {
             let here = || message.resource_class == *class && message.describes(instance);
             (!yard.is_busy(instance.key())).then(here)
         };
-        let (now, reannounce) = (self.ports.clock.elapsed(), self.policy.timing.reannounce);
-        let asked_for = yard.class(class).is_some_and(|class| class.is_waited_for());
-        self.given_back.retain(|_, at| at.saturating_add(reannounce) > now);
-        let given = &self.given_back;
-        let wanted = |message: &PoolMessage| asked_for && !given.contains_key(&message.instance_id);
-        let mut named = Vec::new();
-        let back = self.executor.take_receipts(class, |message| {
-            let back = true_still(message) == Some(true) && wanted(message);
-            named.extend(back.then(|| message.instance_id.clone()));
-            back
+        let (shown, mut seen, mut anew) = (&mut self.given_back, BTreeSet::new(), Vec::new());
+        let back = self.executor.take_receipts(class, |message| match true_still(message) {
+            Some(true) if seen.insert(message.instance_id.clone()) => {
+                let times = shown.entry(message.instance_id.clone()).or_default();
+                *times = (*times + 1) % SHOWN;
+                let again = *times > 0;
+                anew.extend((!again).then(|| message.clone()));
+                again
+            }
+            Some(_) | None => false,
         });
-        let stale = self.executor.take_receipts(class, |message| true_still(message).is_some());
-        self.given_back.extend(named.into_iter().map(|id| (id, now)));
-        if back.is_empty() && stale.is_empty() {
+        let spent = self.executor.take_receipts(class, |message| true_still(message).is_some());
+        shown.retain(|id, _| yard.by_id(id).is_some());
+        if back.is_empty() && spent.is_empty() {
             return;
         }
         let (queue, metrics, class) = (self.ports.queue.clone(), self.ports.metrics.clone(), class.clone());
         self.tasks.spawn(async move {
-            for receipts in stale.chunks(10) {
+            for message in &anew {
+                if let Err(error) = queue.announce(message).await {
+                    tracing::debug!(%class, %error, "a machine was not announced anew; it is after timing.reannounce");
+                }
+            }
+            for receipts in spent.chunks(10) {
                 receipts.iter().for_each(|_| metrics.queue_message(QueueOutcome::Stale));
                 if let Err(error) = queue.delete(&class, receipts).await {
-                    tracing::debug!(%class, %error, "stale messages were not removed");
+                    tracing::debug!(%class, %error, "spent messages were not removed");
                 }
             }
             for receipts in back.chunks(10) {
