@@ -73,6 +73,19 @@ impl GitHub {
         self.post(&format!("/repos/{repository}/actions/runs/{run}/rerun-failed-jobs"), &json!({})).await
     }
 
+    /// Deletes the registered runners of a label, as a person at GitHub does.
+    pub(crate) async fn runners_deleted(&self, repository: &str, label: &str) -> Option<()> {
+        let listed = self.get(&format!("/repos/{repository}/actions/runners?per_page=100")).await?;
+        for runner in listed["runners"].as_array()? {
+            let labels = runner["labels"].as_array()?;
+            if labels.iter().any(|one| one["name"] == label) {
+                let path = format!("{}/repos/{repository}/actions/runners/{}", self.url, runner["id"]);
+                let _ = self.http.delete(path).bearer_auth(&self.token).send().await.ok()?;
+            }
+        }
+        Some(())
+    }
+
     /// The names of the registered runners.
     pub(crate) async fn runners(&self, repository: &str) -> Option<Vec<String>> {
         let listed = self.get(&format!("/repos/{repository}/actions/runners?per_page=100")).await?;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use runyard::model::{Instance, Launch, Life, Phase, Place, Request};
+use runyard::model::{Agent, Instance, Launch, Life, Phase, Place, Request};
 use runyard::store::DynamoStore;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
@@ -27,11 +27,19 @@ pub(crate) enum Part {
     Rights,
     CleanUp,
     Capacity,
+    Runner,
 }
 
 impl Part {
-    pub(crate) const ALL: [Self; 6] =
-        [Self::FirstBoot, Self::Registration, Self::Network, Self::Rights, Self::CleanUp, Self::Capacity];
+    pub(crate) const ALL: [Self; 7] = [
+        Self::FirstBoot,
+        Self::Registration,
+        Self::Network,
+        Self::Rights,
+        Self::CleanUp,
+        Self::Capacity,
+        Self::Runner,
+    ];
 }
 
 /// By what it is seen that a fault did its harm.
@@ -45,6 +53,8 @@ pub(crate) enum Harm {
     Launch,
     /// The request waits, and its record says why.
     Waits,
+    /// A machine of the class says what keeps its runner from listening.
+    Troubled,
     /// A machine of the class is there for a request, and the operator is to get it a credential of GitHub's.
     Bound,
 }
@@ -140,6 +150,13 @@ fn done(seen: &Snapshot, harm: Harm, class: &str, run: u64) -> bool {
             .all::<Launch>()
             .iter()
             .any(|launch| launch.resource_class.as_str() == class && !launch.message.is_empty()),
+        Harm::Troubled => {
+            let troubled = |agent: &Agent| agent.runner_trouble.is_some();
+            let told: Vec<_> = seen.all::<Agent>().into_iter().filter(troubled).collect();
+            machines(seen, class).any(|machine| {
+                told.iter().any(|agent| agent.arn.as_ref() == Some(&machine.facts.instance_arn))
+            })
+        }
         Harm::Bound => machines(seen, class)
             .any(|machine| matches!(machine.place(), Place::CreatedBound | Place::Claimed)),
         Harm::Waits => {
