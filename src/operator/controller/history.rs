@@ -287,7 +287,7 @@ mod tests {
     use runyard_fakes::MemoryStore;
 
     #[test]
-    fn the_history_begins_at_a_time_of_milliseconds_of_which_the_lease_is_told_at_once() {
+    fn the_history_begins_at_a_time_of_milliseconds_that_the_lease_has_at_once() {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
         let backlog = Backlog::new(Some(&HistoryTable { store, events: true, keep: 60 }));
         let listed: Timestamp = "2026-01-05T12:00:00.051952560Z".parse().unwrap();

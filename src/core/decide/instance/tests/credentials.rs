@@ -111,7 +111,7 @@ fn in_mode_job_the_next_box_follows_when_the_last_is_used_up() {
 }
 
 #[test]
-fn a_runner_that_ended_unasked_is_registered_anew_and_the_dead_one_removed() {
+fn a_runner_that_ended_by_itself_is_registered_anew_and_the_dead_one_removed() {
     let ended = |built: Built, mode: &str, number: Option<u64>| {
         let built = built.with(|i| i.registration_seq = 2);
         let built = built.agent(|a| {
