@@ -180,7 +180,7 @@ pub fn wrong(yard: &Yard, now: &Now, key: &RecordId) -> bool {
             match request.phase() {
                 Phase::Pending | Phase::Fulfilling | Phase::Releasing | Phase::Failed => true,
                 Phase::Ready => held(ConditionType::Degraded) || held(ConditionType::IntentIgnored),
-                Phase::Released => held(ConditionType::Unaccounted),
+                Phase::Released => held(ConditionType::Unaccounted) || left_bad(yard, key),
             }
         }),
         RecordId::Instance(arn) => {
@@ -200,6 +200,12 @@ pub fn wrong(yard: &Yard, now: &Now, key: &RecordId) -> bool {
         | RecordId::Unnamed(..)
         | RecordId::Foreign(_) => false,
     }
+}
+
+/// Whether a machine that served a request last ended badly after it.
+fn left_bad(yard: &Yard, key: &RecordId) -> bool {
+    let served = |one: &Instance| one.claim.as_ref().is_some_and(|claim| claim.request == *key);
+    yard.instances().any(|one| served(&one.instance) && failed(&one.instance).is_some())
 }
 
 /// Whether the last machine of a class that ended badly did so after any other of it became of use.

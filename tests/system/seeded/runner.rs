@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::e2e::history;
 use crate::e2e::home::{Client, Home};
-use crate::e2e::own_github::{github, home};
+use crate::e2e::own_github::{begins, github, home};
 use crate::e2e::waiting::{turn, until};
 use crate::seeded::named::{Fault, Harm, Named, Part, REPOSITORY, asks};
 
@@ -48,6 +48,9 @@ async fn faults_of_a_registered_runner_are_named_by_debug() {
     fs::write(&file, Value::from(pools).to_string()).expect("a file");
     client.runs(&["apply", "-f", file.to_str().expect("UTF-8")], 0).await;
 
+    for run in 1..=4 {
+        begins(&client, run).await;
+    }
     let mut named = Named::default();
     let [killed, deleted, cut_off, refused] = FAULTS else { panic!("four faults") };
     asks(&client.environment, killed.what, 1).await;
