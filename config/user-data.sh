@@ -38,10 +38,17 @@ icu || lacks="${lacks}libicu "
 install_lacking() (
   umask 022
   command -v apt-get >/dev/null || exec dnf -q -y install $lacks
-  apt-get -qq update || exit
-  # Its name has its version.
-  icu || names="${lacks%libicu }$(apt-cache pkgnames libicu | grep -E '^libicu[0-9]+$' | sort | tail -n 1)"
-  DEBIAN_FRONTEND=noninteractive exec apt-get -qq -y --no-install-recommends install ${names:-$lacks}
+  # What a stock image updates by itself at first boot holds the locks: of packages, for which apt waits as long as it is
+  # told, and of lists, for which it does not.
+  for wait in 5 10 20 40 -; do
+    apt-get -qq update && {
+      # Its name has its version.
+      icu || names="${lacks%libicu }$(apt-cache pkgnames libicu | grep -E '^libicu[0-9]+$' | sort | tail -n 1)"
+      DEBIAN_FRONTEND=noninteractive apt-get -qq -y -o DPkg::Lock::Timeout=300 --no-install-recommends install ${names:-$lacks}
+    } && exit
+    [ $wait != - ] || exit
+    sleep $wait
+  done
 )
 if [ -n "$lacks" ]; then
   say "first boot installs ${lacks}which the image lacks"

@@ -16,9 +16,10 @@ use crate::host::{Account, account, has_ipv6};
 /// Where systemd looks for units of this machine's owner.
 const UNITS: &str = "etc/systemd/system";
 /// What is put there.
-const FILES: [(&str, &str); 3] = [
+const FILES: [(&str, &str); 4] = [
     ("runyard-agent.service", include_str!("../../config/systemd/runyard-agent.service")),
     ("runyard-fuse.service", include_str!("../../config/systemd/runyard-fuse.service")),
+    ("runyard-fuse-failed.service", include_str!("../../config/systemd/runyard-fuse-failed.service")),
     ("runyard-fuse.timer", include_str!("../../config/systemd/runyard-fuse.timer")),
 ];
 /// Who may reach the metadata service, and what jobs reach: by nft, and the same by iptables for each family.
@@ -169,6 +170,42 @@ mod tests {
         assert!(agent.contains("Delegate=yes"), "jobs have a control group of their own");
         assert!(agent.contains("\nTasksMax=80%\n"), "more than the half that a jail may take");
         assert!(timer.contains("OnBootSec=") && !timer.contains("OnCalendar="), "monotonic time only");
-        assert!(watchdog.contains("FailureAction=poweroff-force"));
+    }
+
+    /// What a unit says of a key.
+    fn says<'a>(unit: &str, key: &str) -> Option<&'a str> {
+        let text = FILES.iter().find(|(name, _)| *name == unit).expect("it is installed").1;
+        text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='))
+    }
+
+    #[test]
+    fn the_watchdog_powers_off_after_its_third_failure_in_a_row_and_not_before() {
+        let watchdog = |key| says("runyard-fuse.service", key);
+        assert_eq!(watchdog("FailureAction"), None, "one failure may be a job's doing");
+        assert_eq!(watchdog("OnFailure"), Some("runyard-fuse-failed.service"));
+        assert_eq!(watchdog("Restart"), None, "its timer alone starts it");
+        let failed = |key| says("runyard-fuse-failed.service", key);
+        assert_eq!(failed("StartLimitAction"), Some("poweroff-force"));
+        assert_eq!(failed("StartLimitBurst"), Some("2"), "the third start is one too many");
+        let timer = |key| says("runyard-fuse.timer", key);
+        assert_eq!((timer("OnUnitActiveSec"), timer("AccuracySec")), (Some("1min"), Some("5s")));
+        let interval: u64 = failed("StartLimitIntervalSec").unwrap().parse().unwrap();
+        let (least, most) = (60, 60 + 5);
+        assert!(interval > 2 * most, "three in a row fit in");
+        assert!(interval < 3 * least, "three with a success between do not");
+    }
+
+    #[test]
+    fn the_watchdog_is_the_last_that_a_machine_without_memory_loses() {
+        let of = |unit, key| says(unit, key).unwrap();
+        let score = |unit| of(unit, "OOMScoreAdjust").parse::<i32>().unwrap();
+        assert_eq!(score("runyard-fuse.service"), -950);
+        assert!(score("runyard-fuse.service") < score("runyard-agent.service"));
+        assert_eq!(of("runyard-fuse.service", "MemoryMin"), "16M");
+        assert_eq!(
+            of("runyard-fuse.service", "Slice"),
+            "-.slice",
+            "a parent that reserves nothing takes it back"
+        );
     }
 }

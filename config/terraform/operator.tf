@@ -162,6 +162,7 @@ resource "aws_ecs_task_definition" "operator" {
       readonlyRootFilesystem = true
       user                   = "10001:10001"
       stopTimeout            = 60
+      healthCheck            = { command = ["CMD", "/usr/local/bin/runyard", "operator", "--healthcheck"], interval = 30, timeout = 10, retries = 3, startPeriod = 120 }
       mountPoints            = [{ sourceVolume = "github", containerPath = "/run/github", readOnly = true }]
       environment            = [for name, value in merge(local.environment, { (local.credential_key) = "/run/github/credential" }) : { name = name, value = value }]
       logConfiguration       = local.logs

@@ -97,6 +97,8 @@ pub struct Yard {
     pub(crate) labels: BTreeMap<(String, String), BTreeSet<RequestKey>>,
     /// Our machines without a record, and when each was first listed.
     pub(crate) unrecorded: BTreeMap<InstanceArn, (Machine, Duration)>,
+    /// When the provider's machines were last listed, on the monotonic clock.
+    pub(crate) inventoried: Option<Duration>,
     /// Records that cannot be read, and why.
     pub unreadable: BTreeMap<RecordId, String>,
     /// Machines whose records cannot be read.

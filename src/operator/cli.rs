@@ -81,11 +81,13 @@ use self::failure::{CliFailure, CliResult};
 use self::run::in_field;
 use self::screen::{Format, Screen};
 use crate::model::{FieldError, TableName};
+use crate::panics;
 
 pub use self::step::{StepFailed, StepPorts, step};
 
 /// Runs what the process was asked for; answers its exit code.
 pub fn main() -> ExitCode {
+    panics::end_the_program();
     let arguments: Vec<OsString> = std::env::args_os().collect();
     #[cfg(feature = "local")]
     if let [_, verb, ..] = arguments.as_slice()

@@ -13,6 +13,7 @@ pub mod limits;
 #[cfg(feature = "local")]
 pub mod local;
 pub mod metrics;
+pub mod panics;
 pub mod preflight;
 pub mod prices;
 pub mod queue_memory;

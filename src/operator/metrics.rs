@@ -247,6 +247,11 @@ impl Metrics {
         self.families().unreadable.set(count(n));
     }
 
+    /// A judgement panicked.
+    pub fn decision_panicked(&self) {
+        self.families().decision_panics.inc();
+    }
+
     /// How many records were written by a newer version.
     pub fn newer(&self, n: usize) {
         self.families().newer.set(count(n));

@@ -94,7 +94,16 @@ impl Drop for Peer {
 }
 
 async fn answer(State(world): State<Shared>, headers: HeaderMap, asked: Bytes) -> Response {
-    let asked = Params::parse(&asked);
+    let (silent, answer) = decided(&world, &headers, &asked);
+    if silent {
+        std::future::pending::<()>().await;
+    }
+    answer
+}
+
+/// The answer to a call, and whether it is kept back.
+fn decided(world: &Shared, headers: &HeaderMap, asked: &Bytes) -> (bool, Response) {
+    let asked = Params::parse(asked);
     let action = asked.text("Action").unwrap_or_default().to_owned();
     let mut world = world.lock().unwrap_or_else(PoisonError::into_inner);
     world.calls.push((action.clone(), asked.clone()));
@@ -107,14 +116,15 @@ async fn answer(State(world): State<Shared>, headers: HeaderMap, asked: Bytes) -
         Err(Refused::new("AuthFailure", "AWS was not able to validate the provided access credentials"))
     };
     if told.is_ok() && world.rules.loses(&action) {
-        return lost();
+        return (false, lost());
     }
+    let silent = told.is_ok() && world.rules.hangs(&action);
     let (status, text) = match told {
         Ok(children) => (200, body(&action, children)),
         Err(refused) => (refused.status, refused.body()),
     };
     let status = StatusCode::from_u16(status).expect("a status of HTTP");
-    (status, [("content-type", "text/xml;charset=UTF-8")], text).into_response()
+    (silent, (status, [("content-type", "text/xml;charset=UTF-8")], text).into_response())
 }
 
 /// A connection that breaks before the answer is through.

@@ -19,6 +19,8 @@ const KEPT: i64 = 24 * 3600;
 const ASK_AGAIN: std::time::Duration = std::time::Duration::from_millis(500);
 /// Longest such pause.
 const ASK_AGAIN_MOST: std::time::Duration = std::time::Duration::from_secs(30);
+/// How long the machines of an order without a certain answer may be missing from lists.
+const SEARCH: std::time::Duration = std::time::Duration::from_secs(60);
 
 /// What to do about a launch now.
 pub(super) fn decide(cx: &Context<'_>, id: &LaunchId) -> Plan {
@@ -97,29 +99,35 @@ fn answered(cx: &Context<'_>, tracked: &TrackedLaunch, ordered: &Ordered) -> Pla
             fail(cx, launch, &why.join("; "))
         }
         Ok(launched) => bind(cx, launch, launched),
-        Err(ComputeError::NoCapacity(why) | ComputeError::Refused(why) | ComputeError::TokenSpent(why)) => {
-            fail(cx, launch, why)
+        Err(ComputeError::NoCapacity(why) | ComputeError::Refused(why)) => fail(cx, launch, why),
+        Err(ComputeError::TokenSpent(_) | ComputeError::Throttled | ComputeError::Unknown(_)) => {
+            retry(cx, tracked, ordered)
         }
-        Err(ComputeError::Throttled | ComputeError::Unknown(_)) => retry(cx, tracked, ordered),
     }
 }
 
-/// Finishes a launch without another order: adopts machines found by its tag, or fails the attempt when none was found
-/// within the grace.
-fn adopt_or_expire(cx: &Context<'_>, tracked: &TrackedLaunch, why: &str) -> Option<Plan> {
+/// Whether machines that the order brought would be listed: the list came a while after the first such answer.
+fn searched(cx: &Context<'_>, ordered: &Ordered) -> bool {
+    cx.yard.inventoried.is_some_and(|listed| listed >= ordered.since.saturating_add(SEARCH))
+}
+
+/// Finishes a launch without another order: adopts the machines found by its tag if they are all that can be expected,
+/// or fails the attempt when none was found within the grace.
+fn adopt_or_expire(cx: &Context<'_>, tracked: &TrackedLaunch, complete: bool, why: &str) -> Option<Plan> {
     let launch = &tracked.launch;
     let found: Vec<Machine> = tagged(cx, launch).cloned().collect();
-    if !found.is_empty() {
+    let over = cx.now.mono >= tracked.since.saturating_add(cx.policy.timing.orphan);
+    // Those that are listed later would be nobody's.
+    if !found.is_empty() && (over || complete || found.len() >= launch.count as usize) {
         return Some(bind(cx, launch, &Launched { machines: found, shortfalls: Vec::new() }));
     }
-    let over = cx.now.mono >= tracked.since.saturating_add(cx.policy.timing.orphan);
     over.then(|| fail(cx, launch, &format!("{why}, and no machine of this launch was found")))
 }
 
 /// The class's record, which says how to launch, is gone or unreadable. Left open, the launch would keep its machines
 /// from being collected for ever.
 fn without_class(cx: &Context<'_>, tracked: &TrackedLaunch) -> Plan {
-    if let Some(plan) = adopt_or_expire(cx, tracked, "the record of its class is not there") {
+    if let Some(plan) = adopt_or_expire(cx, tracked, false, "the record of its class is not there") {
         return plan;
     }
     let mut plan = Plan::default();
@@ -129,12 +137,21 @@ fn without_class(cx: &Context<'_>, tracked: &TrackedLaunch) -> Plan {
     plan
 }
 
-/// No certain answer: the order is retried with the same token.
+/// No certain answer: the order is retried with the same token. One that is spent brings nothing more, but EC2 may not
+/// list yet what it brought: the attempt fails once that search is over.
 fn retry(cx: &Context<'_>, tracked: &TrackedLaunch, ordered: &Ordered) -> Plan {
     let launch = &tracked.launch;
     let Some(pool) = cx.yard.pool(&launch.resource_class) else { return without_class(cx, tracked) };
-    if let Some(plan) = adopt_or_expire(cx, tracked, "no answer") {
+    let spent = match &ordered.answer {
+        Err(ComputeError::TokenSpent(why)) => Some(why.as_str()),
+        Ok(_) | Err(_) => None,
+    };
+    let complete = searched(cx, ordered);
+    if let Some(plan) = adopt_or_expire(cx, tracked, complete, spent.unwrap_or("no answer")) {
         return plan;
+    }
+    if let Some(why) = spent.filter(|_| complete) {
+        return fail(cx, launch, why);
     }
     let pause = (ASK_AGAIN * 2_u32.pow(ordered.times.min(8))).min(ASK_AGAIN_MOST);
     if cx.now.mono >= ordered.at + pause && cx.role.lease.is_some() {

@@ -57,6 +57,9 @@ pub struct Volume {
     /// Its throughput in MiB/s.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub throughput: Option<u32>,
+    /// The rate in MiB/s at which EC2 reads the image's snapshot into it; EC2's own where none is named.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub initialization_rate: Option<u32>,
     /// Whether it is encrypted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub encrypted: Option<bool>,

@@ -117,8 +117,7 @@ impl Yard {
             ) => None,
         };
         let Some(tracked) = self.launches.get_mut(id) else { return };
-        let times = tracked.ordered.as_ref().map_or(0, |ordered| ordered.times).saturating_add(1);
-        tracked.ordered = Some(Ordered { answer, at: now.mono, times });
+        tracked.ordered = Some(Ordered::after(tracked.ordered.as_ref(), answer, now.mono));
         let offering = self.offering_of(&launch);
         let class = self.classes.entry(class).or_default();
         if refusal.is_some() && launch.usage_class == UsageClass::Spot {
@@ -142,6 +141,7 @@ impl Yard {
     }
 
     pub(crate) fn inventory(&mut self, machines: Vec<Machine>, now: &Now, dirty: &mut BTreeSet<Unit>) {
+        self.inventoried = Some(now.mono);
         let listed: BTreeSet<InstanceArn> = machines.iter().map(|machine| machine.arn.clone()).collect();
         self.unrecorded.retain(|arn, _| listed.contains(arn));
         for machine in machines {

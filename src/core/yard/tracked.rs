@@ -179,6 +179,22 @@ pub struct Ordered {
     pub at: Duration,
     /// How many calls were made.
     pub times: u32,
+    /// When the first of the answers in a row came that say the same of the token: spent, or not.
+    pub since: Duration,
+}
+
+impl Ordered {
+    /// The next answer to an order, after the ones before.
+    pub(crate) fn after(before: Option<&Self>, answer: Result<Launched, ComputeError>, at: Duration) -> Self {
+        let spent = matches!(answer, Err(ComputeError::TokenSpent(_)));
+        let same = before.filter(|before| spent == matches!(before.answer, Err(ComputeError::TokenSpent(_))));
+        Self {
+            answer,
+            at,
+            times: before.map_or(0, |before| before.times).saturating_add(1),
+            since: same.map_or(at, |before| before.since),
+        }
+    }
 }
 
 /// A launch: its record and what this process learned of it.

@@ -4,7 +4,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::model::{ClassName, IDLE_SECONDS, InstanceId, Item, Pool, RecordId, State, text_of, time_of};
+use crate::model::{
+    AttributeValue, ClassName, IDLE_SECONDS, Instance, InstanceId, Item, Launch, Pool, Record, RecordId,
+    State, text_of, time_of,
+};
 
 use super::{Tracked, Unit, UnreadMachine, Yard};
 
@@ -54,6 +57,29 @@ pub(crate) fn agent_is_known(tracked: &Tracked) -> bool {
 }
 
 impl Yard {
+    /// A unit's record, and its newest image as one that cannot be read: for a unit that this program fails to judge.
+    /// Without an image nothing is known of the record.
+    pub fn as_unreadable(&self, unit: &Unit) -> (RecordId, Option<Item>) {
+        let (key, item) = match unit {
+            Unit::Instance(arn) => {
+                let known = self.instances.get(arn).map(|tracked| tracked.instance.to_item());
+                (Instance::key_of(arn), known)
+            }
+            Unit::Request(id) => {
+                (RecordId::from(id), self.requests.get(id).map(|asked| asked.request.to_item()))
+            }
+            Unit::Class(class) => (Pool::key_of(class), self.pool(class).map(Record::to_item)),
+            Unit::Launch(id) => {
+                (Launch::key_of(id), self.launches.get(id).map(|tracked| tracked.launch.to_item()))
+            }
+        };
+        let spoilt = item.map(|mut item| {
+            item.insert("version".into(), AttributeValue::Bool(false));
+            item
+        });
+        (key, spoilt)
+    }
+
     /// Notes a machine whose record cannot be read. It may be running: it counts towards its class's `max` as long as
     /// the record names the class and does not say that the machine ended, and its request waits for it.
     pub(super) fn note_unread(

@@ -228,11 +228,8 @@ impl Compute for Ec2Compute {
         };
         match error.meaning {
             Meaning::TokenSpent => {
-                let machines = self.find_by_tags(&order.launch).await.map_err(outcome_unknown)?;
-                if machines.is_empty() {
-                    return Err(error.into());
-                }
-                Ok(Launched { machines, shortfalls: Vec::new() })
+                let found = self.find_by_tags(&order.launch).await.map_err(outcome_unknown)?;
+                fleet_results::whole(order, found, error.text).map_err(ComputeError::TokenSpent)
             }
             Meaning::NoSuchTemplate => {
                 self.good().remove(&order.spec.resource_class);

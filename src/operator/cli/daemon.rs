@@ -1,7 +1,10 @@
 //! `runyard operator`: starts the operator with its environment and maps its end to an exit code.
 
 use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 
@@ -10,6 +13,9 @@ use crate::config::{self, Config};
 use crate::model::{FieldError, TableName};
 use crate::telemetry;
 use crate::wire::{self, WireError};
+
+/// How long a health check waits for each step of an answer.
+const HEALTH: Duration = Duration::from_secs(4);
 
 /// Runs the daemon.
 #[derive(Debug, Args)]
@@ -22,6 +28,9 @@ pub(crate) struct OperatorArgs {
     /// The configuration; config/default.toml is its reference
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Ask the operator that runs here whether it lives, for a container's health check, and run none
+    #[arg(long)]
+    healthcheck: bool,
 }
 
 /// `runyard operator`.
@@ -29,9 +38,47 @@ pub(crate) fn operator(args: &OperatorArgs, table: Option<TableName>) -> CliResu
     let environment_variables = environment_variables(table);
     let config = Config::load(args.config.as_deref(), environment_variables.clone().into_iter())
         .map_err(|errors| of_wire(&WireError::Config(errors)))?;
+    if args.healthcheck {
+        return lives(config.listen).map_err(|why| {
+            let address = config.listen.to_string();
+            CliFailure::error(
+                "admin.listen",
+                &address,
+                why,
+                "read the operator's log; it is to be started again",
+            )
+        });
+    }
     telemetry::init(&config.log)
         .map_err(|error| CliFailure::error("log", "", error.to_string(), "run the command again"))?;
     runtime()?.block_on(wire::operator(&config, &environment_variables)).map_err(|error| of_wire(&error))
+}
+
+/// Asks the operator that listens at this address of this machine whether it lives.
+///
+/// # Errors
+/// Why it counts as dead.
+fn lives(listen: SocketAddr) -> Result<(), String> {
+    let mut address = listen;
+    match listen.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
+        IpAddr::V6(ip) if ip.is_unspecified() => address.set_ip(Ipv6Addr::LOCALHOST.into()),
+        IpAddr::V4(_) | IpAddr::V6(_) => {}
+    }
+    let answer = || -> std::io::Result<String> {
+        let mut stream = TcpStream::connect_timeout(&address, HEALTH)?;
+        stream.set_read_timeout(Some(HEALTH))?;
+        stream.set_write_timeout(Some(HEALTH))?;
+        stream.write_all(b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+        let mut line = String::new();
+        BufReader::new(stream.take(1024)).read_line(&mut line)?;
+        Ok(line)
+    };
+    let line = answer().map_err(|error| format!("does not answer: {error}"))?;
+    match line.split(' ').nth(1) {
+        Some("200") => Ok(()),
+        Some(_) | None => Err(format!("answers {:?}", line.trim_end())),
+    }
 }
 
 /// The environment, with what the command line says over it.
@@ -77,4 +124,46 @@ pub(super) fn said(error: &dyn std::error::Error) -> String {
         cause = inner.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// What a health check says of an operator that is configured to listen there and whose answer is this one.
+    fn checked(listen: &str, answer: &'static str) -> Result<(), String> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut address: SocketAddr = listen.parse().unwrap();
+        address.set_port(listener.local_addr().unwrap().port());
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut asked = String::new();
+            BufReader::new(&stream).read_line(&mut asked).unwrap();
+            stream.write_all(answer.as_bytes()).unwrap();
+            asked
+        });
+        let said = lives(address);
+        assert_eq!(server.join().unwrap(), "GET /livez HTTP/1.1\r\n");
+        said
+    }
+
+    #[test]
+    fn a_health_check_asks_the_operator_where_it_listens() {
+        for listen in ["127.0.0.1:0", "0.0.0.0:0"] {
+            assert_eq!(checked(listen, "HTTP/1.1 200 OK\r\n\r\nok\n"), Ok(()));
+        }
+        for answer in ["HTTP/1.1 503 Service Unavailable\r\n\r\n", "", "SSH-2.0\r\n"] {
+            assert!(checked("127.0.0.1:0", answer).is_err(), "{answer}");
+        }
+    }
+
+    #[test]
+    fn an_operator_that_does_not_listen_is_dead() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        drop(listener);
+        assert!(lives(address).unwrap_err().contains("does not answer"));
+    }
 }

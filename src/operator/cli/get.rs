@@ -1,13 +1,16 @@
 //! `runyard get`: lists records or shows single ones, as a table for people or as documents for programs, once or
 //! repeatedly.
 
+mod document;
 mod order;
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clap::Args;
 use jiff::Timestamp;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::completion;
 use super::context::CliContext;
@@ -21,9 +24,10 @@ use super::usage::one_of;
 use super::what::{Target, targets};
 use super::{json, names};
 use crate::model::{
-    AttributeValue, ClassName, FieldError, Instance, Item, Kind, Launch, Phase, Pool, Reading, Record,
-    RecordId, Repository, Request, State, UsageClass, read, text_of, time_of,
+    AttributeValue, ClassName, Counts, FieldError, Item, Kind, Phase, Pool, RecordId, Repository, State,
+    UsageClass, text_of, time_of,
 };
+use document::listed;
 use order::Order;
 
 /// Lists records.
@@ -239,9 +243,12 @@ pub(crate) async fn run(context: &mut CliContext, args: &GetArgs, target: &GetTa
 }
 
 /// What one look saw.
+#[derive(Default)]
 struct Listing {
     items: Vec<(Noun, Item)>,
     everything: Vec<Item>,
+    /// The machines of each class by state, where pools are listed.
+    machines: Option<BTreeMap<String, Counts>>,
     /// How many ended requests and instances are not listed.
     hidden: usize,
     document: Value,
@@ -254,37 +261,38 @@ async fn look(context: &CliContext, args: &GetArgs, target: &GetTarget) -> CliRe
         let document = shares::document(&all, args.only.class.as_ref(), context.clock.now());
         let items = all.into_iter().filter(|_| !shares::is_empty(&document));
         let (items, mark) = (items.map(|item| (Noun::Shares, item)).collect(), document.to_string());
-        return Ok(Listing { items, everything: Vec::new(), hidden: 0, document, mark });
+        return Ok(Listing { items, document, mark, ..Listing::default() });
     }
-    let mut items: Vec<(Noun, Item)> = Vec::new();
-    let (mut everything, mut hidden) = (Vec::new(), 0);
+    let mut seen = Listing::default();
     if target.targets.iter().any(|target| target.selector.is_none()) {
-        (items, everything, hidden) = list(context, args, target).await?;
+        seen = list(context, args, target).await?;
     }
     for one in &target.targets {
         if let Some(selector) = &one.selector {
-            items.push((one.noun, selector.find(context, target.repository.as_ref()).await?));
+            seen.items.push((one.noun, selector.find(context, target.repository.as_ref()).await?));
         }
     }
-    let document = match items.first() {
+    seen.document = match seen.items.first() {
         Some((_, item)) if target.single() => json::record(item),
-        Some(_) | None => listed(&items),
+        Some(_) | None => listed(&seen.items),
     };
-    let mark = document.to_string();
-    Ok(Listing { items, everything, hidden, document, mark })
+    let counted = seen.machines.as_ref().filter(|_| !context.screen.format.for_programs());
+    seen.mark = format!("{} {counted:?}", seen.document);
+    Ok(seen)
 }
 
 /// The items of the kinds, those of their agents that a table of machines shows, and how many are hidden.
-async fn list(
-    context: &CliContext,
-    args: &GetArgs,
-    target: &GetTarget,
-) -> CliResult<(Vec<(Noun, Item)>, Vec<Item>, usize)> {
+async fn list(context: &CliContext, args: &GetArgs, target: &GetTarget) -> CliResult<Listing> {
     let (nouns, only) = (target.nouns(), &args.only);
     let noun = |item: &Item| nouns.iter().copied().find(|noun| kind_of(item) == Some(noun.kind()));
     let beside = |item: &Item| nouns.contains(&Noun::Instances) && kind_of(item) == Some(Kind::Agent);
     let wanted = |item: &Item| noun(item).is_some() && only.accepts(item) && args.order.accepts(item);
-    let found = context.all_that(|item| wanted(item) || beside(item)).await?;
+    let machines = RefCell::new(nouns.contains(&Noun::Pools).then(BTreeMap::new));
+    let found = context.all_that(|item| {
+        machines.borrow_mut().as_mut().into_iter().for_each(|all| counted(all, item));
+        wanted(item) || beside(item)
+    });
+    let found = found.await?;
     let (mut items, others): (Vec<Item>, Vec<Item>) =
         found.into_iter().partition(|item| noun(item).is_some());
     if let Some(repository) = &target.repository {
@@ -305,7 +313,17 @@ async fn list(
         those.sort_by_key(|item| (born(*of, item), RecordId::of(item)));
         all.extend(args.order.arranged(those, *of == Noun::Requests).into_iter().map(|item| (*of, item)));
     }
-    Ok((all, others, hidden))
+    let machines = machines.into_inner();
+    Ok(Listing { items: all, everything: others, machines, hidden, ..Listing::default() })
+}
+
+/// Counts a machine for its class.
+fn counted(machines: &mut BTreeMap<String, Counts>, item: &Item) {
+    if let (Some(Kind::Instance), Some(class), Some(Ok(state))) =
+        (kind_of(item), text_of(item, "resourceClass"), text_of(item, "state").map(str::parse::<State>))
+    {
+        *machines.entry(class.to_owned()).or_default().entry(state).or_default() += 1;
+    }
 }
 
 /// Since when a request is there: they are listed by their age, which their keys do not tell.
@@ -313,35 +331,6 @@ fn born(noun: Noun, item: &Item) -> Option<Timestamp> {
     match noun {
         Noun::Requests => time_of(item, "acceptedAt").or_else(|| time_of(item, "createdAt")),
         Noun::Instances | Noun::Pools | Noun::Launches | Noun::Shares => None,
-    }
-}
-
-/// The contract's list; what cannot be read stands in it as it is and is named beside it.
-fn listed(items: &[(Noun, Item)]) -> Value {
-    let odd: Vec<Value> = items.iter().filter_map(|(noun, item)| problem(*noun, item)).collect();
-    let mut document = json::list(items.iter().map(|(_, item)| item));
-    if let (Value::Object(map), false) = (&mut document, odd.is_empty()) {
-        map.extend(Map::from_iter([("unreadable".to_owned(), Value::Array(odd))]));
-    }
-    document
-}
-
-fn problem(noun: Noun, item: &Item) -> Option<Value> {
-    let key = RecordId::of(item).map(|key| key.to_string()).unwrap_or_default();
-    let problem = match noun {
-        Noun::Instances => unreadable::<Instance>(item),
-        Noun::Requests => unreadable::<Request>(item),
-        Noun::Pools | Noun::Shares => unreadable::<Pool>(item),
-        Noun::Launches => unreadable::<Launch>(item),
-    }?;
-    Some(serde_json::json!({"key": key, "problem": problem}))
-}
-
-fn unreadable<T: Record>(item: &Item) -> Option<String> {
-    match read::<T>(item) {
-        Reading::Record(_) => None,
-        Reading::Newer { schema } => Some(format!("written by a newer runyard (schema {schema})")),
-        Reading::Unreadable(unreadable) => Some(unreadable.problem),
     }
 }
 
@@ -366,7 +355,8 @@ fn show(context: &mut CliContext, args: &GetArgs, target: &GetTarget, seen: &Lis
         });
         return;
     }
-    let rows = RowContext { now: context.clock.now(), others: &seen.everything };
+    let rows =
+        RowContext { now: context.clock.now(), others: &seen.everything, machines: seen.machines.as_ref() };
     let screen = &context.screen;
     let mut tables: Vec<String> = Vec::new();
     for noun in target.nouns() {

@@ -1,6 +1,8 @@
 //! Formats records as tables: plain columns, one line per record. Ids, times and names are never broken: a line may
 //! exceed the width, and only a message is cut to the terminal's width. In a pipe nothing is cut.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use unicode_width::UnicodeWidthStr as _;
 
@@ -9,7 +11,7 @@ use super::screen::{Format, Screen, plain};
 use crate::decide::effective;
 use crate::explain::remark;
 use crate::model::{
-    Agent, AttributeValue, ConditionType, Instance, Item, Launch, Life, Phase, Pool, Reading, Record,
+    Agent, AttributeValue, ConditionType, Counts, Instance, Item, Launch, Life, Phase, Pool, Reading, Record,
     RecordId, Request, State, Unreadable, read,
 };
 
@@ -26,6 +28,8 @@ pub(crate) struct RowContext<'a> {
     pub(crate) now: Timestamp,
     /// Other records of the table, for what is told across records.
     pub(crate) others: &'a [Item],
+    /// The machines of each class by state, where the table was read: a pool's own counts are up to 10 s old.
+    pub(crate) machines: Option<&'a BTreeMap<String, Counts>>,
 }
 
 /// The columns of machines.
@@ -131,7 +135,11 @@ pub(crate) const POOLS: Columns<Pool> = Columns {
     ],
     wide: &["CPU", "MEMORY", "USAGE", "REUSE", "REGISTRATION", "LABELS", "OVERRIDE"],
     cells: |pool, context| {
-        let (spec, counts) = (&pool.spec, &pool.status.counts);
+        let (spec, none) = (&pool.spec, Counts::new());
+        let counts = match context.machines {
+            Some(machines) => machines.get(spec.resource_class.as_str()).unwrap_or(&none),
+            None => &pool.status.counts,
+        };
         let scale = pool.scale.as_ref().filter(|o| o.until.is_none_or(|until| until > context.now));
         let live: u32 = counts.iter().filter(|(state, _)| state.live()).map(|(_, count)| count).sum();
         vec![

@@ -177,27 +177,33 @@ impl Candidate {
         self.held = None;
     }
 
-    /// Renews the lease until stopped. While renewals fail, it counts as held for two thirds of its term.
+    /// Renews the lease until stopped. While renewals fail, it counts as held for two thirds of its term, from the
+    /// moment at which the last one that succeeded began: that may be when it was written. No attempt lasts longer.
     pub(super) async fn keep(mut self, sender: watch::Sender<Option<u64>>, shutdown: CancellationToken) {
+        let third = self.term / 3;
         let (mut renewed, backlog) = (Instant::now(), self.backlog.clone());
         loop {
-            match self.attempt().await {
-                Ok(token) => {
-                    renewed = Instant::now();
+            let begun = Instant::now();
+            let over = renewed + third * 2;
+            let until = if over > begun { over.min(begun + third) } else { begun + third };
+            match tokio::time::timeout_at(until, self.attempt()).await {
+                Ok(Ok(token)) => {
+                    renewed = begun;
                     publish(&sender, token);
                 }
-                Err(error) => {
-                    tracing::warn!(%error, "the lease could not be renewed");
-                    if renewed.elapsed() >= self.term * 2 / 3 {
-                        publish(&sender, None);
-                    }
+                Ok(Err(error)) => tracing::warn!(%error, "the lease could not be renewed"),
+                Err(_) => {
+                    tracing::warn!("the lease could not be renewed: no answer within a third of its term")
                 }
+            }
+            if renewed.elapsed() >= third * 2 {
+                publish(&sender, None);
             }
             tokio::select! {
                 biased;
                 () = shutdown.cancelled() => break,
                 () = backlog.begins() => {}
-                () = tokio::time::sleep(self.term / 3) => {}
+                () = tokio::time::sleep_until(begun + third) => {}
             }
         }
         publish(&sender, None);
@@ -295,6 +301,30 @@ mod tests {
         assert_eq!(again.attempt().await, Ok(Some(3)));
         assert_eq!(again.amend(|_| {}).await, Ok(Some(3)));
         assert_eq!(heir.amend(|_| {}).await, Ok(None));
+    }
+
+    /// Whether a holder still leads this long after calls of the table began to take so long.
+    async fn leads_after(call: Duration, time: Duration) -> bool {
+        let store = MemoryStore::new();
+        let (sender, held) = watch::channel(None);
+        let stop = CancellationToken::new();
+        let keeping = tokio::spawn(candidate(&store, "one").keep(sender, stop.clone()));
+        tokio::time::sleep(TERM / 3 + Duration::from_secs(1)).await;
+        assert_eq!(*held.borrow(), Some(1), "it was renewed a second ago");
+        store.every_call_takes(call);
+        tokio::time::sleep(time).await;
+        let leads = held.borrow().is_some();
+        keeping.abort();
+        leads
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_holder_whose_table_does_not_answer_stops_to_lead_before_its_term_is_over() {
+        // Another takes the lease 15 s after the last renewal, which is a second ago here.
+        let before = TERM - Duration::from_secs(2);
+        assert!(!leads_after(Duration::from_secs(10), before).await, "each call is within its own limit");
+        assert!(!leads_after(Duration::from_secs(3600), before).await);
+        assert!(leads_after(Duration::from_secs(4), TERM * 10).await, "slow is not gone");
     }
 
     #[tokio::test(start_paused = true)]

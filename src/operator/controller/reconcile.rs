@@ -12,7 +12,7 @@ use tokio::task::JoinError;
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::Health;
-use crate::decide::{Context, Effect, Planned, Policy, Role, decide};
+use crate::decide::{Effect, Planned, Policy, Role};
 use crate::model::Lease;
 use crate::ports::{Machine, StoreError};
 use crate::yard::{Now, Observation, Unit, Yard};
@@ -29,6 +29,7 @@ mod concurrency;
 mod hints;
 mod history;
 mod intake;
+mod judge;
 mod metrics;
 mod roles;
 mod sources;
@@ -255,6 +256,7 @@ impl Loop {
     /// - Nothing is judged before the table was listed completely once.
     /// - A stand-by starts no action of the leader's, and any other only when it was due for [`STAND_BY`].
     /// - What failed lately is not started again before its pause is over.
+    /// - A judgement that panics costs its unit alone.
     /// - A unit with anything left to do is dirty, has a timer, or is queued for a slot.
     ///
     /// # Assumes
@@ -271,8 +273,7 @@ impl Loop {
         while let Some(unit) = self.concurrency.next().or_else(|| self.dirty.pop_first()) {
             self.dirty.remove(&unit);
             let now = self.now();
-            let cx = Context { yard: &self.yard, policy: &self.policy, now, role: self.role };
-            let plan = decide(&cx, &unit);
+            let Some(plan) = self.judge(&unit) else { continue };
             self.planned(&unit, &plan);
             let mut wake = plan.wake;
             let leader = self.role.lease.is_some();

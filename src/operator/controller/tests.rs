@@ -10,6 +10,7 @@ use runyard_fakes::{
 use super::*;
 use crate::model::{AttributeValue, InstanceId, Item, PoolSpec};
 use crate::ports::{ComputeError, LaunchOrder, Launched, Machine, MachineState};
+use crate::yard::Unit;
 
 /// A provider that never answers whether a class can be launched.
 struct NeverChecks(FakeCompute);
@@ -132,4 +133,44 @@ async fn no_task_outlives_an_operator_that_stops() {
         tokio::join!(operator(stop.clone()), stopping);
         assert_eq!(tasks_alive(), 0, "stopped after {moment:?}");
     }
+}
+
+/// One record makes nobody else wait, and no operator end again and again.
+#[tokio::test(start_paused = true)]
+async fn a_judgement_that_panics_costs_its_unit_alone_until_it_is_listed_again() {
+    let clock = Arc::new(TokioClock::starting("2026-01-05T12:00:00Z".parse().unwrap()));
+    let entropy = Arc::new(SeededEntropy::new(7));
+    let (store, metrics) = (MemoryStore::new(), Metrics::new(clock.clone()));
+    store.put(pool());
+    let mut other = pool();
+    other.insert("pk".into(), AttributeValue::S("pool#other".into()));
+    other.insert("resourceClass".into(), AttributeValue::S("other".into()));
+    store.put(other);
+    let compute = FakeCompute::new(clock.clone(), entropy.clone());
+    let ports = Ports {
+        store: Arc::new(store),
+        queue: Arc::new(MemoryQueue::new(clock.clone())),
+        compute: Arc::new(compute.clone()),
+        github: None,
+        notices: None,
+        doorbell: None,
+        history: None,
+        metrics: metrics.clone(),
+        clock: clock.clone(),
+        entropy,
+    };
+    let launched = || compute.machines().into_iter().filter_map(|machine| machine.class).collect::<Vec<_>>();
+    let shows = |series: &str| metrics.render().lines().any(|line| line == series);
+    crate::panics::injected::set(vec![Unit::Class("other".parse().unwrap())]);
+    let health = Arc::new(Health::new(clock));
+    let mut running = Box::pin(run(ports, settings(), health, CancellationToken::new()));
+    let still = tokio::time::timeout(Duration::from_secs(30), &mut running).await;
+    assert!(still.is_err(), "{still:?}");
+    assert!(launched().len() == 2 && launched().iter().all(|class| class.as_str() == "linux"));
+    assert!(shows("runyard_decision_panics_total 1") && shows("runyard_unreadable_records 1"));
+    crate::panics::injected::set(Vec::new());
+    let still = tokio::time::timeout(Duration::from_secs(400), &mut running).await;
+    assert!(still.is_err(), "{still:?}");
+    assert!(launched().iter().any(|class| class.as_str() == "other"), "{:?}", launched());
+    assert!(shows("runyard_decision_panics_total 1") && shows("runyard_unreadable_records 0"));
 }

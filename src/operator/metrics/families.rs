@@ -43,6 +43,7 @@ pub(super) struct Families {
     pub(super) history_waiting: IntGauge,
     pub(super) unreadable: IntGauge,
     pub(super) newer: IntGauge,
+    pub(super) decision_panics: IntCounter,
     pub(super) leader: IntGauge,
     pub(super) github_rate_remaining: IntGaugeVec,
     pub(super) github_rate_limit: IntGaugeVec,
@@ -87,6 +88,7 @@ impl Families {
             Box::new(made.history_waiting.clone()),
             Box::new(made.unreadable.clone()),
             Box::new(made.newer.clone()),
+            Box::new(made.decision_panics.clone()),
             Box::new(made.leader.clone()),
             Box::new(made.github_rate_remaining.clone()),
             Box::new(made.github_rate_limit.clone()),
@@ -203,6 +205,10 @@ impl Families {
             )?,
             unreadable: IntGauge::new("runyard_unreadable_records", "Records that cannot be read.")?,
             newer: IntGauge::new("runyard_newer_records", "Records of a newer version, left alone.")?,
+            decision_panics: IntCounter::new(
+                "runyard_decision_panics_total",
+                "Judgements that panicked; the record concerned counts as unreadable.",
+            )?,
             leader: IntGauge::new("runyard_leader", "1 while this process holds the lease.")?,
             github_rate_remaining: IntGaugeVec::new(
                 Opts::new("runyard_github_rate_remaining", "Calls left this hour, as GitHub last said."),

@@ -11,6 +11,7 @@ runyard_boot_seconds histogram resource_class,usage_class
 runyard_breaker_open gauge kind,resource_class
 runyard_claim_seconds histogram resource_class
 runyard_cost_dollars_total counter part,resource_class
+runyard_decision_panics_total counter
 runyard_events_dropped_total counter
 runyard_history_failures_total counter
 runyard_history_waiting_lines gauge
@@ -173,6 +174,7 @@ async fn what_is_told_is_shown() {
     metrics.reconcile(Duration::from_millis(2));
     metrics.unreadable(4);
     metrics.newer(6);
+    metrics.decision_panicked();
     metrics.over_threshold(1);
     metrics.events_dropped(7);
     metrics.queue_message(QueueOutcome::Stale);
@@ -191,6 +193,7 @@ async fn what_is_told_is_shown() {
         ("runyard_reconcile_seconds_sum", 0.002),
         ("runyard_unreadable_records", 4.0),
         ("runyard_newer_records", 6.0),
+        ("runyard_decision_panics_total", 1.0),
         ("runyard_over_threshold_instances", 1.0),
         ("runyard_events_dropped_total", 7.0),
         ("runyard_queue_messages_total{outcome=\"stale\"}", 1.0),

@@ -6,10 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::decide::{Context, decide, effective};
+use crate::decide::{Context, effective};
 use crate::explain::{self, Pace, Place, forecast, no_end};
 use crate::ledger::Money;
 use crate::model::{ClassName, Instance, Life, RecordId, Request, RequestKey, State};
+use crate::panics;
 use crate::yard::{Tracked, Unit, Yard};
 
 use super::history::{History, MachinePhase, PhaseSpan, Timeline, holder, phase, since};
@@ -279,7 +280,9 @@ fn reasons(
     let units: BTreeSet<Unit> = open.iter().flat_map(of).collect();
     let mut shown: BTreeMap<RecordId, BTreeSet<String>> = BTreeMap::new();
     let mut stuck = BTreeSet::new();
-    for wait in units.iter().flat_map(|unit| decide(cx, unit).waits) {
+    // What cannot be judged has no reasons; the loop says so.
+    let plans = units.iter().filter_map(|unit| panics::judge(cx, unit).ok());
+    for wait in plans.flat_map(|plan| plan.waits) {
         if no_end(wait.reason) {
             stuck.insert(wait.subject.clone());
         }

@@ -190,14 +190,21 @@ impl StreamWatch {
         let Some(arn) = table.latest_stream_arn.filter(|_| images) else { return Ok(None) };
         let stream = Stream { client: store.streams(), arn, places: Arc::new(Semaphore::new(AT_ONCE)) };
         let listed = stream.list().await?;
-        let parents: BTreeSet<_> = listed.iter().filter_map(|shard| shard.parent.as_ref()).collect();
+        let mut children: BTreeMap<&String, u32> = BTreeMap::new();
+        for parent in listed.iter().filter_map(|shard| shard.parent.as_ref()) {
+            *children.entry(parent).or_default() += 1;
+        }
         let mut opening = JoinSet::new();
         // A shard without children is open, or has ended so lately that its children are not listed yet.
-        for Listed { id, .. } in listed.iter().filter(|shard| !parents.contains(&shard.id)) {
+        for Listed { id, .. } in listed.iter().filter(|shard| !children.contains_key(&shard.id)) {
             let (stream, id) = (stream.clone(), id.clone());
             opening.spawn(async move { (stream.iterator(&id, &Position::Opening).await, id) });
         }
-        let (mut shards, mut ended) = (BTreeMap::new(), BTreeMap::new());
+        // One with a single child may have been split, and the stream may list its second child later.
+        let split = children.iter().filter(|(_, children)| **children == 1);
+        let mut ended: BTreeMap<_, _> =
+            split.map(|(parent, _)| ((*parent).clone(), Some(FURTHER_LOOKS))).collect();
+        let mut shards = BTreeMap::new();
         while let Some(opened) = opening.join_next().await {
             match answered(opened) {
                 (Ok(None), id) => drop(ended.insert(id, None)),

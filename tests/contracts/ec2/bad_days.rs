@@ -93,6 +93,23 @@ async fn a_launch_whose_answer_was_lost_brings_its_machines_once() {
     assert_eq!(peer.world().instances.len(), 2);
 }
 
+/// The call is repeated by the same token while EC2 may still be at work on the first.
+#[tokio::test]
+async fn a_launch_that_is_not_answered_in_time_is_repeated_and_brings_its_machines_once() {
+    let peer = Peer::start();
+    let (attempt, call) = (std::time::Duration::from_secs(1), std::time::Duration::from_secs(60));
+    let config = sdk_config(peer.endpoint()).await;
+    let compute = Ec2Compute::within(options(table()), &config, attempt, call);
+    peer.rules(|rules| rules.silent.push_back("CreateFleet"));
+    let machines = compute.launch(&wanted(2)).await.unwrap().machines;
+    assert_eq!(machines.len(), 2);
+    let world = peer.world();
+    let fleets = world.calls.iter().filter(|(action, _)| action == "CreateFleet");
+    assert_eq!(fleets.clone().count(), 2);
+    let tokens: BTreeSet<_> = fleets.map(|(_, asked)| asked.text("ClientToken")).collect();
+    assert_eq!((tokens.len(), world.instances.len()), (1, 2));
+}
+
 #[tokio::test]
 async fn a_restarted_operator_asks_again_with_the_same_call_and_gets_the_same_machines() {
     let peer = Peer::start();
@@ -135,6 +152,23 @@ async fn a_spent_token_that_brought_nothing_is_told_as_spent() {
     peer.world().instances.clear();
     let outcome = compute.launch(&wanted(2)).await;
     assert!(matches!(outcome, Err(ComputeError::TokenSpent(_))), "{outcome:?}");
+}
+
+/// New machines are listed one after the other, and whoever is never listed is nobody's.
+#[tokio::test]
+async fn a_part_of_what_a_spent_or_silent_token_brought_is_no_answer() {
+    let (peer, compute) = yard().await;
+    compute.launch(&wanted(2)).await.unwrap();
+    peer.world().instances.pop_last();
+    let mut changed = wanted(2);
+    changed.spec.launch.subnet_ids.pop();
+    let outcome = compute.launch(&changed).await;
+    let Err(ComputeError::TokenSpent(why)) = &outcome else { panic!("{outcome:?}") };
+    assert!(why.ends_with("; 1 of 2 machines carry its tags"), "{why}");
+    peer.rules(|rules| rules.silent_replays = true);
+    let outcome = compute.launch(&wanted(2)).await;
+    let Err(ComputeError::Unknown(why)) = &outcome else { panic!("{outcome:?}") };
+    assert!(why.ends_with("; 1 of 2 machines carry its tags"), "{why}");
 }
 
 #[tokio::test]

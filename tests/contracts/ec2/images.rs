@@ -147,6 +147,7 @@ async fn a_launch_carries_the_tags_and_the_encryption_that_policies_demand() {
     spec.launch.volume.kms_key_id = Some("alias/yard".into());
     spec.launch.volume.iops = Some(6000);
     spec.launch.volume.throughput = Some(1000);
+    spec.launch.volume.initialization_rate = Some(300);
     assert_eq!(yard.launched(&spec, "l-2", Some(FIRST)).await, Ok(1));
     let tags: Vec<_> = yard.peer.world().instances.values().map(|one| one.tags.clone()).collect();
     assert_eq!(tags[0].get("CostCenter").map(String::as_str), Some("4711"));

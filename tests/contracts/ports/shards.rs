@@ -149,6 +149,11 @@ async fn watched_on(shards: &[&'static str]) -> (Shared, Box<dyn Watch>) {
     let mut stream = Stream::default();
     let shard = |id: &&'static str| (*id, Shard { records: vec!["old"], ..Shard::default() });
     stream.shards.extend(shards.iter().map(shard));
+    opened(stream).await
+}
+
+/// A watch of this stream.
+async fn opened(stream: Stream) -> (Shared, Box<dyn Watch>) {
     let (scan_every, stream_every) = (Duration::from_secs(3600), Duration::from_secs(3600));
     let every = Duration::from_millis(5);
     let (stream, store) = store(stream, Watching { stream: true, every, scan_every, stream_every }).await;
@@ -252,6 +257,18 @@ async fn the_second_child_of_a_split_is_found_though_it_is_listed_later() {
     assert_eq!(told(&mut *watch, 1).await, ["b-1"]);
     stream.lock().unwrap().shards.insert("c", child("c-1"));
     assert_eq!(told(&mut *watch, 1).await, ["c-1"]);
+}
+
+#[tokio::test]
+async fn the_second_child_of_a_split_is_found_by_a_watch_that_opened_before_it_was_listed() {
+    let child = |record| Shard { parent: Some("a"), records: vec![record], closed: false };
+    let ended = Shard { records: vec!["old"], closed: true, ..Shard::default() };
+    let shards = BTreeMap::from([("a", ended), ("b", child("old"))]);
+    let (stream, mut watch) = opened(Stream { shards, ..Stream::default() }).await;
+    stream.lock().unwrap().shards.insert("c", child("c-1"));
+    assert_eq!(told(&mut *watch, 1).await, ["c-1"]);
+    add(&stream, "b", &["b-1"]);
+    assert_eq!(told(&mut *watch, 1).await, ["b-1"]);
 }
 
 #[tokio::test]

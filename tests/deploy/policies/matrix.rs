@@ -55,6 +55,24 @@ const INTERFACE: &str = "arn:aws:ec2:eu-west-1:123456789012:network-interface/*"
 /// What a spot launch is authorised on besides; by the region it is in, the account's.
 const SPOT: &str = "arn:aws:ec2:eu-west-1:123456789012:spot-instances-request/*";
 const FAR_SPOT: &str = "arn:aws:ec2:us-east-1:123456789012:spot-instances-request/*";
+/// What a launch template of one's own may name. But for the key, another account may share them.
+const NAMED: [&str; 7] = [
+    "arn:aws:ec2:eu-west-1:123456789012:key-pair/anna",
+    "arn:aws:ec2:eu-west-1:123456789012:placement-group/close",
+    "arn:aws:ec2:eu-west-1:999999999999:placement-group/shared",
+    "arn:aws:ec2:eu-west-1:123456789012:capacity-reservation/cr-1",
+    "arn:aws:ec2:eu-west-1:999999999999:capacity-reservation/cr-2",
+    "arn:aws:license-manager:eu-west-1:123456789012:license-configuration:lic-1",
+    "arn:aws:license-manager:eu-west-1:999999999999:license-configuration:lic-2",
+];
+/// The same in another region, and a key of another account.
+const FAR_NAMED: [&str; 5] = [
+    "arn:aws:ec2:us-east-1:123456789012:key-pair/anna",
+    "arn:aws:ec2:eu-west-1:999999999999:key-pair/anna",
+    "arn:aws:ec2:us-east-1:123456789012:placement-group/close",
+    "arn:aws:ec2:us-east-1:123456789012:capacity-reservation/cr-1",
+    "arn:aws:license-manager:us-east-1:123456789012:license-configuration:lic-1",
+];
 const IMAGE: &str = "arn:aws:ec2:eu-west-1::image/ami-1";
 const SNAPSHOT: &str = "arn:aws:ec2:eu-west-1::snapshot/snap-1";
 /// What an image can be named by: a parameter of AWS's, and one of the yard's.
@@ -279,8 +297,7 @@ fn operators_machines(all: &mut Add<'_>) {
     );
     all(Operator, NEW, &[MARKED, FROM], false, &["ec2:ModifyInstanceAttribute"]);
     all(Operator, ME, &[OURS], false, &["ec2:GetConsoleScreenshot", "ec2:GetPasswordData"]);
-    let key = "arn:aws:ec2:eu-west-1:123456789012:key-pair/anna";
-    all(Operator, key, &[FROM, MARKED], false, &["ec2:RunInstances", "ec2:CreateFleet"]);
+    named_by_templates(all);
     tags(all);
     image_parameters(all, Operator);
     all(Operator, ME, &[OURS], true, &["ec2:TerminateInstances", "ec2:GetConsoleOutput"]);
@@ -341,6 +358,26 @@ fn tags(all: &mut Add<'_>) {
     // What exists is never made ours.
     all(Operator, NEIGHBOUR, &[MARKED], false, &["ec2:CreateTags"]);
     all(Operator, SUBNET, &[MARKED, by("CreateFleet")], false, &["ec2:CreateTags"]);
+}
+
+/// EC2 asks about everything that the template names besides, and the template's tag is the fence.
+fn named_by_templates(all: &mut Add<'_>) {
+    for named in NAMED {
+        all(Operator, named, &[], true, &["ec2:CreateFleet"]);
+        all(Operator, named, &[FROM], true, &["ec2:RunInstances"]);
+        all(Operator, named, &[], false, &["ec2:RunInstances"]);
+        let never = [
+            "ec2:DeleteKeyPair",
+            "ec2:DeletePlacementGroup",
+            "ec2:ModifyCapacityReservation",
+            "license-manager:UpdateLicenseConfiguration",
+        ];
+        all(Operator, named, &[FROM, MARKED], false, &never);
+    }
+    for far in FAR_NAMED {
+        all(Operator, far, &[FROM, MARKED], false, &["ec2:RunInstances", "ec2:CreateFleet"]);
+    }
+    all(Operator, "*", &[], false, &["ec2:CreateKeyPair", "ec2:DescribeKeyPairs", "license-manager:List*"]);
 }
 
 /// EC2 asks for the key in the name of whoever launches: for its own volumes, and never for the caller itself.

@@ -470,10 +470,17 @@ fn jobs() -> impl Strategy<Value = Jobs> {
 }
 
 fn volume() -> impl Strategy<Value = Volume> {
-    let speed = (of(any::<u32>()), of(any::<u32>()), of(any::<u32>()));
-    (speed, of(any::<bool>()), of(text())).prop_map(|((gib, iops, throughput), encrypted, kms_key_id)| {
-        Volume { gib, iops, throughput, encrypted, kms_key_id }
-    })
+    let speed = (of(any::<u32>()), of(any::<u32>()), of(any::<u32>()), of(any::<u32>()));
+    (speed, of(any::<bool>()), of(text())).prop_map(
+        |((gib, iops, throughput, initialization_rate), encrypted, kms_key_id)| Volume {
+            gib,
+            iops,
+            throughput,
+            initialization_rate,
+            encrypted,
+            kms_key_id,
+        },
+    )
 }
 
 fn sharing() -> impl Strategy<Value = Sharing> {

@@ -54,6 +54,9 @@ pub(super) fn volumes(data: &Params) -> Result<(), Refused> {
         {
             return refused("Throughput (MiBps) to iops ratio is too high; maximum is 0.25".into());
         }
+        if ebs.number("VolumeInitializationRate").is_some_and(|rate| !(100..=300).contains(&rate)) {
+            return refused("The volume initialization rate must be between 100 and 300 MiB/s.".into());
+        }
         if ebs.text("KmsKeyId").is_some() && ebs.text("Encrypted") != Some("true") {
             return refused("The parameter KmsKeyId requires the parameter Encrypted to be set.".into());
         }

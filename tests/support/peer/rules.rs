@@ -27,6 +27,8 @@ pub struct Rules {
     pub page: Option<usize>,
     /// Calls to come that are done and whose answer never arrives, by action.
     pub lost: VecDeque<&'static str>,
+    /// Calls to come that are done and that their caller waits for in vain, by action.
+    pub silent: VecDeque<&'static str>,
     /// Calls to come that are refused, by action.
     pub refused: VecDeque<(&'static str, Refused)>,
     /// What launches of a class come to instead of machines, by its name: EC2 says so inside an answer that succeeds.
@@ -100,6 +102,15 @@ impl Rules {
             return Err(refused);
         }
         Ok(())
+    }
+
+    /// Whether a call is never answered.
+    pub fn hangs(&mut self, action: &str) -> bool {
+        let silent = self.silent.front().is_some_and(|next| *next == action);
+        if silent {
+            self.silent.pop_front();
+        }
+        silent
     }
 
     /// Whether the answer to a call gets lost.

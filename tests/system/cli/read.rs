@@ -124,6 +124,32 @@ fn a_list_can_be_of_one_class_state_or_phase() {
     assert_eq!((none.stdout.as_str(), none.stderr.as_str()), ("", "there are no such instances\n"));
 }
 
+/// A pool's own counts are up to 10 s old: beside four idle machines they said 0.
+#[test]
+fn a_list_of_pools_counts_the_machines_that_the_table_has() {
+    let yard = Yard::new();
+    let file =
+        yard.file("pools.json", r#"[{"resourceClass":"small","max":4},{"resourceClass":"large","max":4}]"#);
+    yard.runs(&["apply", "-f", &file], 0);
+    for (name, state) in [("i-1", "idle"), ("i-2", "idle"), ("i-3", "running"), ("i-4", "terminated")] {
+        let arn = format!("arn:aws:ec2:local:000000000000:instance/{name}");
+        let words =
+            [("kind", text("instance")), ("instanceId", text(name)), ("resourceClass", text("small"))];
+        yard.put(
+            &RecordId::new(format!("instance#{arn}"), "instance"),
+            &[&words[..], &[("state", text(state))]].concat(),
+        );
+    }
+    let cells = |class: &str| {
+        let listed = yard.runs(&["get", "pools", "--no-headers"], 0).stdout;
+        let row = listed.lines().find(|row| row.starts_with(class)).expect("it is listed").to_owned();
+        row.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    };
+    // CLASS, DESIRED, MIN, MAX, IDLE, LIVE.
+    assert_eq!(cells("small")[3..6], ["4", "2", "3"]);
+    assert_eq!(cells("large")[3..6], ["4", "0", "0"]);
+}
+
 #[test]
 fn events_can_be_told_from_a_moment_on() {
     let yard = Yard::new();

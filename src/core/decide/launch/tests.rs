@@ -210,7 +210,6 @@ fn a_certain_no_fails_the_launch_with_its_reason() {
     for (answer, told) in [
         (Err(ComputeError::NoCapacity("none left".into())), "none left"),
         (Err(ComputeError::Refused("quota".into())), "quota"),
-        (Err(ComputeError::TokenSpent("other".into())), "other"),
         (Ok(none), "Short: x"),
     ] {
         let mut scene = yard(1, Some(1));
@@ -275,6 +274,104 @@ fn machines_of_a_lost_answer_are_found_by_their_tags_and_this_attempt_only() {
     assert_eq!(of_launch(&scene).actions, []);
     scene.see(Observation::Inventory(vec![old, machine("i-1").listed(MachineState::Running)]));
     assert_eq!(places(&of_launch(&scene)), [Place::CreatedBound]);
+}
+
+fn listed(names: &[&str]) -> Observation {
+    Observation::Inventory(names.iter().map(|name| machine(name).listed(MachineState::Running)).collect())
+}
+
+/// A launch of so many machines for a request, whose only answer is this one.
+fn answered_by(count: u32, error: ComputeError) -> Scene {
+    let mut scene = yard(count, Some(count));
+    scene.see(Observation::Ordered("l-1".parse().unwrap(), Err(error)));
+    scene
+}
+
+#[test]
+fn a_spent_token_is_searched_for_a_minute_before_its_attempt_fails() {
+    let mut scene = answered_by(1, ComputeError::TokenSpent("other parameters".into()));
+    let mut orders = 0;
+    for _ in 0..60 {
+        scene.see(listed(&[]));
+        let plan = of_launch(&scene);
+        match effects(&plan.actions)[..] {
+            [Effect::Order(_)] => {
+                orders += 1;
+                let again = Err(ComputeError::TokenSpent("other parameters".into()));
+                scene.see(Observation::Ordered("l-1".parse().unwrap(), again));
+            }
+            [] => assert!(plan.wake.is_some_and(|wake| wake <= scene.now.mono + secs(30)), "{plan:?}"),
+            _ => panic!("{plan:?}"),
+        }
+        scene.wait(1);
+    }
+    assert!((3..10).contains(&orders), "{orders}");
+    scene.see(listed(&[]));
+    let plan = of_launch(&scene);
+    let [Effect::Launch(step)] = effects(&plan.actions)[..] else { panic!("{plan:?}") };
+    assert_eq!((step.after.phase, step.after.message.as_str()), (LaunchPhase::Failed, "other parameters"));
+}
+
+#[test]
+fn what_a_spent_token_brought_is_adopted_when_it_is_listed() {
+    let mut scene = answered_by(2, ComputeError::TokenSpent("other".into()));
+    scene.wait(20);
+    scene.see(listed(&["i-1", "i-2"]));
+    assert_eq!(places(&of_launch(&scene)), [Place::CreatedBound, Place::CreatedBound]);
+}
+
+#[test]
+fn a_spent_token_is_searched_for_a_minute_however_long_no_answer_came_before() {
+    let mut scene = answered_by(1, ComputeError::Unknown("lost".into()));
+    scene.wait(200);
+    scene.see(Observation::Ordered("l-1".parse().unwrap(), Err(ComputeError::TokenSpent("other".into()))));
+    scene.see(listed(&[]));
+    assert_eq!(of_launch(&scene).actions, []);
+}
+
+#[test]
+fn where_machines_are_never_listed_a_spent_token_fails_with_the_grace() {
+    let mut scene = answered_by(1, ComputeError::TokenSpent("other".into()));
+    scene.role.lease = None;
+    scene.wait(599);
+    assert_eq!(of_launch(&scene).actions, []);
+    scene.wait(1);
+    let plan = of_launch(&scene);
+    let [Effect::Launch(step)] = effects(&plan.actions)[..] else { panic!("{plan:?}") };
+    assert_eq!(step.after.message, "other, and no machine of this launch was found");
+}
+
+#[test]
+fn a_part_of_a_launch_is_not_adopted_before_its_token_and_later_lists_told_the_rest() {
+    for error in [ComputeError::Unknown("lost".into()), ComputeError::TokenSpent("other".into())] {
+        let mut scene = answered_by(2, error.clone());
+        scene.see(listed(&["i-1"]));
+        assert_eq!(of_launch(&scene).actions, [], "{error}");
+        scene.wait(1);
+        assert!(orders(&scene), "the token may bring both: {error}");
+        let plan = plan_with(&mut scene, &["i-1", "i-2"]);
+        assert_eq!(places(&plan), [Place::CreatedBound, Place::CreatedBound]);
+        // What a list shows a minute later is all that there is.
+        let mut scene = answered_by(2, error.clone());
+        scene.see(listed(&["i-1"]));
+        scene.wait(59);
+        scene.see(listed(&["i-1"]));
+        assert!(orders(&scene), "{error}");
+        scene.wait(1);
+        assert!(orders(&scene), "that list is too old: {error}");
+        scene.see(listed(&["i-1"]));
+        assert_eq!(places(&of_launch(&scene)), [Place::CreatedBound], "{error}");
+    }
+}
+
+#[test]
+fn a_part_of_a_launch_whose_class_is_gone_is_adopted_at_the_grace() {
+    let mut scene = yard(2, Some(2));
+    scene.see(Observation::Record(crate::model::Pool::key_of(&linux()), None));
+    scene.see(listed(&["i-1"]));
+    assert_eq!(of_launch(&scene).actions, []);
+    scene.wait(600);
+    assert_eq!(places(&of_launch(&scene)), [Place::CreatedWarm]);
 }
 
 #[test]

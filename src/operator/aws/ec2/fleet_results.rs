@@ -41,11 +41,9 @@ impl Ec2Compute {
             return Err(fleet::nothing(&shortfalls));
         }
         // A replay that tells the fleet and not its machines.
-        let machines = self.find_by_tags(&order.launch).await.map_err(outcome_unknown)?;
-        if machines.is_empty() {
-            return Err(ComputeError::Unknown("the fleet names neither machines nor errors".into()));
-        }
-        Ok(Launched { machines, shortfalls })
+        let found = self.find_by_tags(&order.launch).await.map_err(outcome_unknown)?;
+        whole(order, found, "the fleet names neither machines nor errors".into())
+            .map_err(ComputeError::Unknown)
     }
 
     /// The machines a fleet has named, as soon as EC2 knows them. Of those it does not know in time the fleet's own
@@ -96,6 +94,19 @@ impl Ec2Compute {
             state: MachineState::Pending,
             ..sibling.clone()
         })
+    }
+}
+
+/// What an order brought, if its tags find all of it. A part is no answer: EC2 lists new machines one after the other.
+///
+/// # Errors
+/// Why the tags were asked for, and how many machines they found.
+pub(super) fn whole(order: &LaunchOrder, machines: Vec<Machine>, why: String) -> Result<Launched, String> {
+    let (found, count) = (machines.len(), order.launch.count);
+    match found {
+        0 => Err(why),
+        _ if found < count as usize => Err(format!("{why}; {found} of {count} machines carry its tags")),
+        _ => Ok(Launched { machines, shortfalls: Vec::new() }),
     }
 }
 

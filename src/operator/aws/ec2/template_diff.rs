@@ -49,7 +49,7 @@ fn wanted_fields(data: &RequestLaunchTemplateData) -> [(&'static str, FieldValue
     let tags = data.tag_specifications().iter().map(|on| (on.resource_type(), on.tags()));
     let disk = |volume: &aws_sdk_ec2::types::LaunchTemplateBlockDeviceMappingRequest| {
         let ebs = volume.ebs().cloned().unwrap_or_else(|| EbsRequest::builder().build());
-        let speed = (ebs.iops(), ebs.throughput());
+        let speed = (ebs.iops(), ebs.throughput(), ebs.volume_initialization_rate());
         disk(volume.device_name(), ebs.volume_size(), speed, ebs.encrypted(), ebs.kms_key_id())
     };
     [
@@ -84,7 +84,7 @@ fn found_fields(data: &ResponseLaunchTemplateData) -> [FieldValue; 10] {
     let tags = data.tag_specifications().iter().map(|on| (on.resource_type(), on.tags()));
     let disk = |volume: &aws_sdk_ec2::types::LaunchTemplateBlockDeviceMapping| {
         let ebs = volume.ebs().cloned().unwrap_or_else(|| Ebs::builder().build());
-        let speed = (ebs.iops(), ebs.throughput());
+        let speed = (ebs.iops(), ebs.throughput(), ebs.volume_initialization_rate());
         disk(volume.device_name(), ebs.volume_size(), speed, ebs.encrypted(), ebs.kms_key_id())
     };
     [
@@ -110,7 +110,7 @@ fn list(all: impl Iterator<Item = String>) -> FieldValue {
 fn disk(
     device: Option<&str>,
     gib: Option<i32>,
-    (iops, throughput): (Option<i32>, Option<i32>),
+    (iops, throughput, initialization): (Option<i32>, Option<i32>, Option<i32>),
     encrypted: Option<bool>,
     key: Option<&str>,
 ) -> String {
@@ -118,6 +118,7 @@ fn disk(
         gib.map(|gib| format!("{gib} GiB")),
         iops.map(|iops| format!("{iops} IOPS")),
         throughput.map(|throughput| format!("{throughput} MiB/s")),
+        initialization.map(|rate| format!("initialized at {rate} MiB/s")),
         encrypted
             .map(|encrypted| if encrypted { "encrypted".to_owned() } else { "not encrypted".to_owned() }),
         key.map(|key| format!("by {key}")),

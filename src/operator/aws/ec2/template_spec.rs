@@ -145,6 +145,7 @@ fn root(device: &str, volume: &Volume) -> LaunchTemplateBlockDeviceMappingReques
         .set_volume_size(whole(volume.gib))
         .set_iops(whole(volume.iops))
         .set_throughput(whole(volume.throughput))
+        .set_volume_initialization_rate(whole(volume.initialization_rate))
         .set_encrypted(volume.encrypted)
         .set_kms_key_id(volume.kms_key_id.clone())
         .volume_type(VolumeType::Gp3)

@@ -106,6 +106,9 @@ fn milliseconds(duration: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
     use crate::aws::ec2::testing::{options, spec};
     use crate::config::{AgentProgram, Architectures, RunnerPackage};
@@ -199,6 +202,41 @@ mod tests {
         let script = format!("set -eu\n{}\nprintf %s \"$HARD\"", environment(&options));
         let run = std::process::Command::new("sh").args(["-c", &script]).output().unwrap();
         assert_eq!(String::from_utf8(run.stdout).unwrap(), hard);
+    }
+
+    /// What a first boot calls to install what a stock image lacks, and whether it succeeded, where so many calls for
+    /// lists of packages find them locked.
+    fn installed(locked: u32) -> (bool, Vec<String>) {
+        let begins = SCRIPT.find("install_lacking() (").expect("its function");
+        let function = &SCRIPT[begins..begins + SCRIPT[begins..].find("\n)\n").expect("its end") + 3];
+        let dir = tempfile::tempdir().unwrap();
+        let calls = dir.path().join("calls");
+        let lists = format!(r#"[ "$2" != update ] || [ "$(grep -c update "$CALLS")" -gt {locked} ]"#);
+        for (name, does) in [("apt-get", lists.as_str()), ("apt-cache", "echo libicu72"), ("sleep", "")] {
+            let said = if name == "apt-cache" { "" } else { "echo \"${0##*/} $*\" >>\"$CALLS\"" };
+            let program = dir.path().join(name);
+            std::fs::write(&program, format!("#!/bin/sh\n{said}\n{does}\n")).unwrap();
+            std::fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+        }
+        let path = format!("{}:{}", dir.path().display(), "/usr/local/bin:/usr/bin:/bin");
+        let script =
+            format!("set -eu\nlacks='git libicu '\nicu() {{ false; }}\n{function}install_lacking || exit 1");
+        let mut shell = std::process::Command::new("sh");
+        let run = shell.args(["-c", &script]).env("CALLS", &calls).env("PATH", path).output().unwrap();
+        let calls = std::fs::read_to_string(calls).unwrap();
+        (run.status.success(), calls.lines().map(str::to_owned).collect())
+    }
+
+    #[test]
+    fn what_a_stock_image_lacks_is_installed_though_it_updates_itself_meanwhile() {
+        let install =
+            "apt-get -qq -y -o DPkg::Lock::Timeout=300 --no-install-recommends install git libicu72";
+        assert_eq!(installed(0), (true, vec!["apt-get -qq update".into(), install.into()]));
+        let (done, calls) = installed(2);
+        assert!(done, "{calls:?}");
+        assert_eq!(calls[1..], ["sleep 5", "apt-get -qq update", "sleep 10", "apt-get -qq update", install]);
+        let (done, calls) = installed(u32::MAX);
+        assert!(!done && calls.len() < 12, "it goes on without in the end: {calls:?}");
     }
 
     #[test]

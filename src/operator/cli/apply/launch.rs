@@ -117,13 +117,14 @@ fn named_architecture(image: &str) -> Option<&'static str> {
 /// Within what EC2 gives a volume of type gp3 (EBS user guide, "General Purpose SSD volumes"): at most 500 operations a
 /// second for each GiB, and 0.25 MiB/s for each operation a second.
 fn volume(field: &Field<'_>, problems: &mut Problems) {
-    let fix = "its keys are gib, iops, throughput, encrypted and kmsKeyId";
+    let fix = "its keys are gib, iops, throughput, initializationRate, encrypted and kmsKeyId";
     let Some(entries) = field.entries(problems, fix) else { return };
     for (name, inner) in entries {
         let checked = match name {
             "gib" => inner.whole(1, 65_536),
             "iops" => inner.whole(3_000, 80_000),
             "throughput" => inner.whole(125, 2_000),
+            "initializationRate" => inner.whole(100, 300),
             "encrypted" => inner.flag(),
             "kmsKeyId" => inner.shaped(is_key, "use the key's id, its alias (alias/NAME) or its ARN"),
             _ => Err(inner.refuse("is an unknown key", fix)),
@@ -273,6 +274,8 @@ mod tests {
             json!({"gib": 60, "iops": 16000, "throughput": 1000, "encrypted": true, "kmsKeyId": "alias/yard"}),
             json!({"gib": 1, "iops": 3000, "throughput": 750}),
             json!({"iops": 80000, "throughput": 2000}),
+            json!({"initializationRate": 100}),
+            json!({"gib": 60, "initializationRate": 300}),
             json!({"encrypted": true}),
         ] {
             assert_eq!(problems(json!({"volume": good})), [""; 0], "{good}");
@@ -286,6 +289,9 @@ mod tests {
             (json!({"throughput": 124}), "throughput"),
             (json!({"throughput": 751}), "throughput"),
             (json!({"iops": 4000, "throughput": 1001}), "throughput"),
+            (json!({"initializationRate": 99}), "initializationRate"),
+            (json!({"initializationRate": 301}), "initializationRate"),
+            (json!({"initializationRate": "fast"}), "initializationRate"),
             (json!({"encrypted": "yes"}), "encrypted"),
             (json!({"encrypted": true, "kmsKeyId": "a b"}), "kmsKeyId"),
             (json!({"kmsKeyId": "alias/yard"}), "kmsKeyId"),

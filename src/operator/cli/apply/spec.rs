@@ -314,7 +314,8 @@ mod tests {
                       "writeFrom": "protected", "maxGiB": 20, "maxAgeDays": 14}],
             "launch": {"ami": "ami-0123456789abcdef0", "architecture": "x86_64", "instanceProfile": "runner",
                        "subnetIds": ["subnet-01234567"], "securityGroupIds": ["sg-01234567"],
-                       "volume": {"gib": 50, "iops": 6000, "throughput": 500, "encrypted": true},
+                       "volume": {"gib": 50, "iops": 6000, "throughput": 500, "encrypted": true,
+                                  "initializationRate": 200},
                        "tags": {"CostCenter": "4711"}, "preRunnerScript": "#!/bin/sh\n"},
             "replacement": {"atOnce": 2, "hours": "22:00-06:00", "timeZone": "Europe/Berlin"},
         }]);

@@ -28,6 +28,8 @@ pub(super) struct Postponed {
     pub(super) failing: Failing,
     /// Since when a standby knows of an action to take.
     pub(super) due: BTreeMap<Unit, Duration>,
+    /// Units whose judgement panicked, and until when they are left alone.
+    pub(super) panicked: BTreeMap<Unit, Duration>,
 }
 
 /// How long the table could be read.

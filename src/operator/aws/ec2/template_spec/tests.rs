@@ -56,17 +56,21 @@ fn a_root_volume_is_as_fast_and_as_encrypted_as_its_class_says() {
         gib: Some(60),
         iops: Some(6000),
         throughput: Some(500),
+        initialization_rate: Some(200),
         encrypted: Some(true),
         kms_key_id: Some("alias/yard".into()),
     };
     let data = changed(|changed| changed.root = Some(("/dev/xvda".into(), said))).data();
     let volume = data.block_device_mappings()[0].ebs().unwrap();
     assert_eq!((volume.volume_size(), volume.iops(), volume.throughput()), (Some(60), Some(6000), Some(500)));
+    assert_eq!(volume.volume_initialization_rate(), Some(200));
     assert_eq!((volume.encrypted(), volume.kms_key_id()), (Some(true), Some("alias/yard")));
     assert_eq!(volume.volume_type(), Some(&VolumeType::Gp3));
     let encrypted = Volume { encrypted: Some(true), ..Volume::default() };
     let data = changed(|changed| changed.root = Some(("/dev/xvda".into(), encrypted))).data();
-    assert_eq!(data.block_device_mappings()[0].ebs().unwrap().volume_size(), None, "the image's own size");
+    let volume = data.block_device_mappings()[0].ebs().unwrap();
+    assert_eq!(volume.volume_size(), None, "the image's own size");
+    assert_eq!(volume.volume_initialization_rate(), None, "EC2's own rate");
 }
 
 #[test]

@@ -1,0 +1,51 @@
+//! Judges one unit. A judgement that panics costs its unit alone: its record counts as unreadable until another image of
+//! it comes, with the next full list at the latest.
+
+use std::time::Duration;
+
+use crate::decide::{Context, Plan};
+use crate::panics;
+use crate::yard::{Observation, Unit};
+
+use super::Loop;
+
+/// How long a unit is left alone after a panic: what panics may be a record that it shares with others.
+const LEFT_ALONE: Duration = Duration::from_secs(60);
+
+impl Loop {
+    /// The plan for a unit; none for one that is left alone.
+    pub(super) fn judge(&mut self, unit: &Unit) -> Option<Plan> {
+        let now = self.now();
+        if let Some(until) = self.postponed.panicked.get(unit).copied().filter(|until| *until > now.mono) {
+            self.timers.set(unit, Some(until));
+            return None;
+        }
+        let cx = Context { yard: &self.yard, policy: &self.policy, now, role: self.role };
+        match panics::judge(&cx, unit) {
+            Ok(plan) => {
+                self.postponed.panicked.remove(unit);
+                Some(plan)
+            }
+            Err(why) => {
+                self.set_aside(unit, &why);
+                None
+            }
+        }
+    }
+
+    /// Takes a unit whose judgement panicked for one that cannot be read.
+    fn set_aside(&mut self, unit: &Unit, why: &str) {
+        self.ports.metrics.decision_panicked();
+        let (key, image) = self.yard.as_unreadable(unit);
+        tracing::error!(%key, why, "a judgement panicked: the record counts as unreadable; please report this");
+        if let Some(image) = image {
+            self.observe(Observation::Record(key.clone(), Some(image)));
+        }
+        self.yard.unreadable.insert(key.clone(), format!("judging it panicked: {why}"));
+        self.reported.unreadable.insert(key);
+        let until = self.ports.clock.elapsed().saturating_add(LEFT_ALONE);
+        self.postponed.panicked.insert(unit.clone(), until);
+        self.timers.set(unit, Some(until));
+        self.dirty.remove(unit);
+    }
+}
