@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use runyard::model::{Agent, Instance, Launch, Life, Phase, Place, Request};
+use runyard::model::{Agent, Condition, ConditionType, Instance, Launch, Life, Phase, Place, Request};
 use runyard::store::DynamoStore;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
@@ -55,6 +55,8 @@ pub(crate) enum Harm {
     Waits,
     /// A machine of the class says what keeps its runner from listening.
     Troubled,
+    /// The request lost what it was promised.
+    Degraded,
     /// A machine of the class is there for a request, and the operator is to get it a credential of GitHub's.
     Bound,
 }
@@ -150,6 +152,10 @@ fn done(seen: &Snapshot, harm: Harm, class: &str, run: u64) -> bool {
             .all::<Launch>()
             .iter()
             .any(|launch| launch.resource_class.as_str() == class && !launch.message.is_empty()),
+        Harm::Degraded => requests.any(|request| {
+            let lost = |one: &Condition| one.condition_type == ConditionType::Degraded && one.status;
+            request.status.conditions.iter().any(lost)
+        }),
         Harm::Troubled => {
             let troubled = |agent: &Agent| agent.runner_trouble.is_some();
             let told: Vec<_> = seen.all::<Agent>().into_iter().filter(troubled).collect();

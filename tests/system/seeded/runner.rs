@@ -28,7 +28,7 @@ pub(crate) const FAULTS: &[Fault] = &[
     fault("killed", "runner-killed", Harm::Machine),
     fault("deleted", "runner-forgotten", Harm::Machine),
     fault("cut-off", "runner-cut-off", Harm::Troubled),
-    fault("refused", "runner-deprecated", Harm::Machine),
+    fault("refused", "runner-deprecated", Harm::Degraded),
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
