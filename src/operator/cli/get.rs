@@ -276,8 +276,8 @@ async fn look(context: &CliContext, args: &GetArgs, target: &GetTarget) -> CliRe
         Some((_, item)) if target.single() => json::record(item),
         Some(_) | None => listed(&seen.items),
     };
-    let counted = seen.machines.as_ref().filter(|_| !context.screen.format.for_programs());
-    seen.mark = format!("{} {counted:?}", seen.document);
+    let shown = seen.machines.as_ref().filter(|_| !context.screen.format.for_programs());
+    seen.mark = format!("{} {shown:?}", seen.document);
     Ok(seen)
 }
 
