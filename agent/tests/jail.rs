@@ -484,6 +484,10 @@ fn on_a_machine_the_kernel() {
     if !std::path::Path::new("/dev/fuse").exists() {
         return aloud("needs /dev/fuse");
     }
+    // For everybody, as udev makes it.
+    let mut device = Command::new("sh");
+    device.args(["-c", "mknod -m 666 /run/fuse c 10 229 && mount --bind /run/fuse /dev/fuse"]);
+    assert!(device.status().unwrap().success());
     let _outside = Outside::new();
     agent("wall");
     let host = executor();
