@@ -31,6 +31,7 @@ mod observation;
 mod observe;
 mod offerings;
 mod records;
+mod refusals;
 mod shares;
 mod tracked;
 mod unread;

@@ -39,6 +39,8 @@ struct Yard {
     resolved: Vec<PoolSpec>,
     consoles: BTreeMap<InstanceId, (String, Duration)>,
     consoles_read: Vec<InstanceId>,
+    /// What it says to every order that names this glob.
+    refused: BTreeMap<String, String>,
 }
 
 impl FakeCompute {
@@ -57,6 +59,7 @@ impl FakeCompute {
             resolved: Vec::new(),
             consoles: BTreeMap::new(),
             consoles_read: Vec::new(),
+            refused: BTreeMap::new(),
         };
         Self(Arc::new(Inner { clock, entropy, faults: Script::default(), yard: Mutex::new(yard) }))
     }
@@ -74,6 +77,11 @@ impl FakeCompute {
     /// How many more machines can be had; none for no limit.
     pub fn capacity(&self, machines: Option<u32>) {
         locked(&self.0.yard).capacity = machines;
+    }
+
+    /// Refuses every order that names this glob of types, with these words.
+    pub fn refuse(&self, glob: &str, words: &str) {
+        locked(&self.0.yard).refused.insert(glob.to_owned(), words.to_owned());
     }
 
     /// How long a new machine is missing from lists and descriptions.
@@ -156,6 +164,9 @@ impl FakeCompute {
             let machines =
                 ids.iter().filter_map(|id| yard.machines.get(id)).map(|(m, _)| m.clone()).collect();
             return Ok(Launched { machines, shortfalls: Vec::new() });
+        }
+        if let Some(words) = order.types.0.iter().find_map(|glob| yard.refused.get(glob)) {
+            return Err(ComputeError::Refused(words.clone()));
         }
         let wanted = order.launch.count;
         let had = yard.capacity.map_or(wanted, |capacity| capacity.min(wanted));

@@ -1,12 +1,13 @@
 use std::time::Duration;
 
+use runyard::controller::GitHubWatch;
 use runyard::explain::{evidence, picture, probable, related};
 use runyard::model::{Condition, ConditionType, Event, Pool, Reading, RecordId, State, read, runner_name};
-use runyard::ports::github::Scope;
+use runyard::ports::github::{RunState, Scope};
 use runyard::ports::{Clock, GitHubError, MachineState};
 
 use runyard_tests::agents::Habit;
-use runyard_tests::world::{World, linux};
+use runyard_tests::world::{World, linux, watch};
 
 #[tokio::test(start_paused = true)]
 async fn credentials_reach_a_machine_sealed_and_for_its_claim() {
@@ -189,4 +190,54 @@ async fn a_credential_that_github_refuses_is_told_until_it_is_accepted_again() {
         world.until_phase(&key, "Ready", 120).await;
         world.until("no more", Duration::from_secs(60), async || stuck(&world, &pool).await.is_none()).await;
     }
+}
+
+/// A yard of one warm machine whose operator asks GitHub for runs before a credential.
+async fn verifying() -> World {
+    let world = World::with_github().watching(GitHubWatch { verify_run: true, ..watch() });
+    world.pool(linux(1, 5)).await;
+    world.start();
+    world.until("one is warm", Duration::from_secs(60), async || world.pooled().len() == 1).await;
+    world
+}
+
+/// Whether the class says that something failed again and again.
+async fn is_stuck(world: &World) -> bool {
+    let pool = world.get::<Pool>(&Pool::key_of(&"linux".parse().unwrap())).await.unwrap();
+    pool.status.conditions.iter().any(|condition| condition.condition_type == ConditionType::Stuck)
+}
+
+#[tokio::test(start_paused = true)]
+async fn minutes_of_a_wrong_credential_fail_no_request_and_are_said() {
+    let world = verifying().await;
+    world.github.set_run("acme", "web", 41, RunState::Active { attempt: 1 });
+    world.github.set_run("acme", "web", 42, RunState::Active { attempt: 1 });
+    world.github.outage(Some(GitHubError::Denied("Bad credentials (401)".into())));
+    let long = serde_json::json!({"timeoutSeconds": 3600});
+    let warm = world.provision("41", "linux", 1, long.clone()).await;
+    let cold = world.provision("42", "linux", 2, long).await;
+    world.until("the class says it", Duration::from_secs(120), async || is_stuck(&world).await).await;
+    world.sleep(240).await;
+    for key in [&warm, &cold] {
+        assert!(!world.request(key).await.phase().is_final(), "{}", world.show());
+    }
+    world.github.outage(None);
+    world.until_phase(&warm, "Ready", 120).await;
+    world.until_phase(&cold, "Ready", 120).await;
+    world.until("the class is well again", Duration::from_secs(120), async || !is_stuck(&world).await).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_repository_that_is_not_shown_fails_no_request_and_a_run_it_lacks_does() {
+    let world = verifying().await;
+    world.github.outage_in("acme/web", Some(GitHubError::NotFound("404".into())));
+    let long = serde_json::json!({"timeoutSeconds": 3600});
+    let key = world.provision("41", "linux", 1, long).await;
+    world.sleep(240).await;
+    assert!(!world.request(&key).await.phase().is_final(), "{}", world.show());
+    world.github.outage_in("acme/web", None);
+    // Tried again, known to be lacking, and lacking for a minute.
+    world.until_phase(&key, "Failed", 300).await;
+    let told = world.request(&key).await.status.message;
+    assert!(told.starts_with("NotAllowed: acme/web has no run 41"), "{told}");
 }

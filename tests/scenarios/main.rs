@@ -35,3 +35,4 @@ mod the_table_refuses_us;
 mod thousands_are_free_at_once;
 mod two_operators;
 mod what_a_cycle_costs;
+mod what_ec2_refuses;

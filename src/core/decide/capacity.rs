@@ -98,7 +98,8 @@ impl<'a> Launches<'a> {
         let offering = Offering { usage, types: own_types(Some(request)) };
         if let Some(until) = self.class.backoff_until(&offering, self.cx.now.mono) {
             plan.wake_at(until);
-            plan.wait(key, WaitReason::NoCapacity, account(&offering, until, &self.cx.now));
+            let (reason, why) = held_back(self.class, &offering, until, &self.cx.now);
+            plan.wait(key, reason, why);
             return false;
         }
         let take = need.min(self.room);
@@ -230,6 +231,22 @@ pub(super) fn barred(cx: &Context<'_>, class: &Class, request: &Request, spec: &
     class.backoff_until(&Offering { usage, types: own_types(Some(request)) }, cx.now.mono).is_some()
 }
 
+/// EC2's words, where it refused what a request chose itself twice since the request was accepted.
+pub(super) fn refused_choice<'a>(
+    cx: &Context<'_>,
+    class: &'a Class,
+    request: &Request,
+    spec: &PoolSpec,
+) -> Option<&'a str> {
+    if class.offerings.is_empty() {
+        return None;
+    }
+    let own = !own_types(Some(request)).is_empty() || request.intent.usage_class.is_some();
+    let accepted_at = request.status.accepted_at.filter(|_| own)?;
+    let usage = usage_of(cx, class, request, spec);
+    class.refused_twice(&Offering { usage, types: own_types(Some(request)) }, accepted_at)
+}
+
 /// The types a request allows in place of its class's.
 fn own_types(request: Option<&Request>) -> Vec<String> {
     request.and_then(|request| request.intent.allowed_instance_types.clone()).unwrap_or_default().0
@@ -315,6 +332,17 @@ pub(super) fn refused(class: &Class) -> String {
         (Some(why), _) => format!("; the last was refused: {why}"),
         (None, Some(line)) => format!("; the console of {line}"),
         (None, None) => String::new(),
+    }
+}
+
+/// Why an offering is not ordered now, for people.
+fn held_back(class: &Class, offering: &Offering, until: Duration, now: &Now) -> (WaitReason, String) {
+    match class.refusal_of(offering) {
+        Some(why) => {
+            let again = after(now.wall, until.saturating_sub(now.mono));
+            (WaitReason::BackOff, format!("EC2 refused what it asks for, tried again at {again}: {why}"))
+        }
+        None => (WaitReason::NoCapacity, account(offering, until, now)),
     }
 }
 

@@ -84,8 +84,8 @@ fn order(cx: &Context<'_>, tracked: &TrackedLaunch) -> Plan {
 /// What the provider is asked for: of the types that the request allows, else those of the class.
 fn order_of(cx: &Context<'_>, launch: &Launch, pool: &Pool) -> LaunchOrder {
     let request = launch.request.as_ref().and_then(|id| cx.yard.request_named(id));
-    let types = request.and_then(|request| request.intent.allowed_instance_types.as_ref());
-    let types = types.unwrap_or(&pool.spec.allowed_instance_types).clone();
+    let own = request.and_then(|request| request.intent.allowed_instance_types.as_ref());
+    let types = own.unwrap_or(&pool.spec.allowed_instance_types).clone();
     let image = pool.pinned().map(|image| image.ami.clone());
     LaunchOrder { launch: launch.clone(), spec: pool.spec.clone(), types, image }
 }

@@ -7,11 +7,13 @@ use super::pool::{Pool, PoolSpec};
 
 /// The digest of how a class's machines are launched: two FNV-1a digests (64 bits, hexadecimal), of `launch`, and of
 /// `cpu`, `mmem` and `allowedInstanceTypes`, each of its JSON with sorted keys. They detect changes, not attacks.
+/// `launch.maxPriceOver` is no part of it: it bounds a choice, and a machine that was chosen stays as it is.
 pub fn launch_digest(spec: &PoolSpec) -> String {
     let shape = serde_json::json!({
         "cpu": spec.cpu, "mmem": spec.mmem, "allowedInstanceTypes": spec.allowed_instance_types,
     });
-    let launch = serde_json::to_value(&spec.launch).expect("a launch block has only plain values");
+    let launch = LaunchTemplate { max_price_over: None, ..spec.launch.clone() };
+    let launch = serde_json::to_value(launch).expect("a launch block has only plain values");
     format!("{:016x}-{:016x}", digest(launch), digest(shape))
 }
 

@@ -39,7 +39,10 @@ pub struct LaunchTemplate {
     /// A shell script run once at first boot, before any runner.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pre_runner_script: Option<String>,
-    /// A ready template, instead of all the above but `subnetIds` and `tags`.
+    /// How much more than the cheapest type that fits a machine may cost, in per cent; EC2's own bound where absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_price_over: Option<u32>,
+    /// A ready template, instead of all the above but `subnetIds`, `tags` and `maxPriceOver`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub launch_template_id: Option<String>,
 }

@@ -92,6 +92,9 @@ pub struct PoolSpec {
     /// The allowed EC2 types.
     #[serde(default, skip_serializing_if = "nothing")]
     pub allowed_instance_types: InstanceTypes,
+    /// Within what the types must lie that a request chooses itself; the allowed types where it is empty.
+    #[serde(default, skip_serializing_if = "nothing")]
+    pub request_types: InstanceTypes,
     /// How long an idle machine beyond `desired` stays, in seconds.
     #[serde(default = "default_idle")]
     pub idle_seconds: Seconds,
@@ -206,6 +209,43 @@ impl PoolSpec {
             self.repositories.iter().any(|own| matches(&own.to_ascii_lowercase(), &glob))
         };
         globs.iter().all(within)
+    }
+
+    /// Within what the types must lie that a request chooses itself; empty: any type.
+    pub fn requestable(&self) -> &InstanceTypes {
+        if self.request_types.0.is_empty() { &self.allowed_instance_types } else { &self.request_types }
+    }
+
+    /// The first of these globs that lets a type in which a request may not choose.
+    pub fn beyond_requestable<'a>(&self, types: &'a InstanceTypes) -> Option<&'a str> {
+        let own = &self.requestable().0;
+        // A `*` of theirs is a character like any other here, which only a `*` of ours matches.
+        let within = |glob: &str| own.is_empty() || own.iter().any(|own| matches(own, glob));
+        if types.0.is_empty() {
+            // An empty list accepts every type.
+            return (!within("*")).then_some("*");
+        }
+        types.0.iter().map(String::as_str).find(|glob| !within(glob))
+    }
+
+    /// Why a request may not choose these types, in words; none where it may.
+    pub fn refuses_types(&self, types: &InstanceTypes) -> Option<String> {
+        let glob = self.beyond_requestable(types)?;
+        Some(format!(
+            "allowedInstanceTypes: class {} lets no request choose {glob}, only within {}; ask for these, or for none",
+            self.resource_class,
+            self.requestable().0.join(" ")
+        ))
+    }
+
+    /// The largest machine that a request may choose by types of its own, in vCPUs and MiB, where the class names no
+    /// types: four times its size. None for what the class leaves open, and where it names types.
+    pub fn largest_chosen(&self) -> (Option<u32>, Option<u32>) {
+        let most = |size: u32| (size > 0).then(|| size.saturating_mul(4));
+        match self.requestable().0.is_empty() {
+            true => (most(self.cpu), most(self.mmem)),
+            false => (None, None),
+        }
     }
 
     /// The trust domain a machine enters when it is first assigned to this repository, in lower case.
@@ -509,6 +549,49 @@ mod tests {
         assert_eq!(stored(serde_json::json!({})), None);
         let types = serde_json::json!(["m7i.*"]);
         assert_eq!(stored(serde_json::json!({"allowedInstanceTypes": types})), Some(types));
+    }
+
+    #[test]
+    fn a_request_chooses_within_the_types_of_its_class_or_those_open_to_requests() {
+        let types = |globs: &[&str]| InstanceTypes(globs.iter().map(|glob| (*glob).to_owned()).collect());
+        let beyond = |more: serde_json::Value, globs: &[&str]| -> Option<String> {
+            spec(more).beyond_requestable(&types(globs)).map(str::to_owned)
+        };
+        let nano = || serde_json::json!({"allowedInstanceTypes": ["t3.nano"]});
+        let opened = || serde_json::json!({"allowedInstanceTypes": ["t3.nano"], "requestTypes": ["m7i.*", "c7*.large"]});
+        for (more, good, bad) in [
+            (nano(), vec!["t3.nano"], vec!["t3.*", "*", "p5.48xlarge", "t3.nano*"]),
+            (opened(), vec!["m7i.*", "m7i.2*", "c7i.large", "c7*.large"], vec!["m7*", "t3.nano", "c7*large"]),
+            (serde_json::json!({}), vec!["p5.48xlarge", "*"], vec![]),
+            (
+                serde_json::json!({"allowedInstanceTypes": ["t3.nano"], "requestTypes": ["*"]}),
+                vec!["p5.*"],
+                vec![],
+            ),
+        ] {
+            good.iter().for_each(|glob| assert_eq!(beyond(more.clone(), &[glob]), None, "{more} {glob}"));
+            for glob in bad {
+                let all = [good[0], glob];
+                assert_eq!(beyond(more.clone(), &all).as_deref(), Some(glob), "{more} {glob}");
+            }
+        }
+        assert_eq!(beyond(nano(), &[]).as_deref(), Some("*"), "an empty list is any type");
+        assert_eq!(beyond(serde_json::json!({}), &[]), None);
+    }
+
+    #[test]
+    fn where_a_class_names_no_types_a_request_chooses_up_to_four_times_its_size() {
+        let sized = |more: serde_json::Value| {
+            let mut fields = serde_json::json!({"cpu": 2, "mmem": 4096});
+            fields.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            spec(fields).largest_chosen()
+        };
+        assert_eq!(sized(serde_json::json!({})), (Some(8), Some(16_384)));
+        assert_eq!(sized(serde_json::json!({"mmem": 0})), (Some(8), None));
+        assert_eq!(sized(serde_json::json!({"cpu": u32::MAX})).0, Some(u32::MAX));
+        for named in ["allowedInstanceTypes", "requestTypes"] {
+            assert_eq!(sized(serde_json::json!({named: ["*"]})), (None, None), "{named}");
+        }
     }
 
     #[test]

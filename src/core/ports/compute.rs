@@ -85,6 +85,14 @@ pub struct LaunchOrder {
     pub image: Option<String>,
 }
 
+impl LaunchOrder {
+    /// The largest machine that it may bring, in vCPUs and MiB, where a request chose types and its class names none.
+    pub fn largest(&self) -> (Option<u32>, Option<u32>) {
+        let chosen = !self.types.0.is_empty() && self.types != self.spec.allowed_instance_types;
+        if chosen { self.spec.largest_chosen() } else { (None, None) }
+    }
+}
+
 /// A part of a launch that was not fulfilled, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shortfall {

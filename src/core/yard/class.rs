@@ -88,7 +88,7 @@ pub struct Class {
     pub(crate) drifted: BTreeSet<(Timestamp, InstanceArn)>,
     /// Machines that were ended for drift and are not gone yet.
     pub(crate) departing: BTreeSet<InstanceArn>,
-    /// Offerings without capacity and their backoffs.
+    /// Offerings without capacity, or that EC2 refused as requests chose them, and their backoffs.
     pub(crate) offerings: BTreeMap<Offering, OfferingBackoff>,
     /// Its recent losses of spot machines.
     pub(crate) spot: SpotLosses,
@@ -200,9 +200,9 @@ impl Class {
 }
 
 impl Class {
-    /// Until when an offering backs off; none when it does not.
+    /// Until when an offering backs off, for want of capacity or after a refusal; none when it does not.
     pub(crate) fn backoff_until(&self, offering: &Offering, now: Duration) -> Option<Duration> {
-        self.offerings.get(offering).map(|backoff| backoff.until).filter(|until| now < *until)
+        self.offerings.get(offering).map(OfferingBackoff::until).filter(|until| now < *until)
     }
 
     /// The offerings that back off now.
@@ -212,7 +212,7 @@ impl Class {
 
     /// Forgets backoffs that ended long ago; requests may name any types, so there is no bound otherwise.
     pub(crate) fn forget_backoffs(&mut self, now: Duration) {
-        self.offerings.retain(|_, backoff| backoff.until.saturating_add(FORGOTTEN) > now);
+        self.offerings.retain(|_, backoff| backoff.until().saturating_add(FORGOTTEN) > now);
     }
 
     pub(crate) fn capacity_found(&mut self, offering: &Offering) {

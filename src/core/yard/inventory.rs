@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
-use super::{Now, Offering, Ordered, Tracked, Unit, Yard};
+use super::{Class, Now, Offering, Ordered, Tracked, Unit, Yard};
 use crate::model::{ClassName, InstanceArn, Launch, LaunchId, Life, News, Notice, UsageClass};
 use crate::ports::{ComputeError, Launched, Machine, MachineState, StateReason};
 
@@ -106,28 +106,19 @@ impl Yard {
             Ok(launched) if self.all_refused(&launch, &launched.machines) => Came::NoneToHave,
             Ok(_) | Err(_) => Came::of(&answer),
         };
-        let refusal = match &answer {
-            Err(ComputeError::Refused(why)) => Some(why.chars().take(REFUSAL).collect()),
-            Ok(_)
-            | Err(
-                ComputeError::Throttled
-                | ComputeError::NoCapacity(_)
-                | ComputeError::Unknown(_)
-                | ComputeError::TokenSpent(_),
-            ) => None,
-        };
         let Some(tracked) = self.launches.get_mut(id) else { return };
         tracked.ordered = Some(Ordered::after(tracked.ordered.as_ref(), answer, now.mono));
         let offering = self.offering_of(&launch);
         let class = self.classes.entry(class).or_default();
-        if refusal.is_some() && launch.usage_class == UsageClass::Spot {
-            class.spot.refused(now.mono);
-        }
-        class.refusal = refusal;
-        match came {
-            Came::Machines => class.capacity_found(&offering),
-            Came::NoneToHave => class.capacity_missing(offering, now.mono),
-            Came::Failure => class.backoff.fail(now.mono, 0),
+        if class.is_chosen(&offering) {
+            match came {
+                Came::Machines => class.capacity_found(&offering),
+                Came::NoneToHave => class.capacity_missing(offering, now.mono),
+                Came::Refused(why) => dirty.extend(class.refuse(&offering, why, now)),
+                Came::TokenSpent | Came::Unclear => {}
+            }
+        } else {
+            class.answered(offering, came, now);
         }
         dirty.insert(Unit::Launch(id.clone()));
     }
@@ -201,11 +192,36 @@ impl Yard {
     }
 }
 
+impl Class {
+    /// What the answer to an order by the class's own spec means for its later launches.
+    fn answered(&mut self, offering: Offering, came: Came, now: &Now) {
+        self.refusal = None;
+        match came {
+            Came::Machines => self.capacity_found(&offering),
+            Came::NoneToHave => self.capacity_missing(offering, now.mono),
+            Came::Refused(why) => {
+                self.backoff.fail(now.mono, 0);
+                if offering.usage == UsageClass::Spot {
+                    self.spot.refused(now.mono);
+                }
+                self.refusal = Some(why);
+            }
+            Came::TokenSpent => self.backoff.fail(now.mono, 0),
+            Came::Unclear => {}
+        }
+    }
+}
+
 /// What the answer to a launch means for later launches.
 enum Came {
     Machines,
     NoneToHave,
-    Failure,
+    /// A person must mend something, in the provider's words.
+    Refused(String),
+    /// The order failed, and the next one has another token.
+    TokenSpent,
+    /// Nobody's failure: the order is asked for again, and the account's buckets set the pace.
+    Unclear,
 }
 
 impl Came {
@@ -213,12 +229,9 @@ impl Came {
         match answer {
             Ok(launched) if !launched.machines.is_empty() => Self::Machines,
             Ok(_) | Err(ComputeError::NoCapacity(_)) => Self::NoneToHave,
-            Err(
-                ComputeError::Throttled
-                | ComputeError::Unknown(_)
-                | ComputeError::Refused(_)
-                | ComputeError::TokenSpent(_),
-            ) => Self::Failure,
+            Err(ComputeError::Refused(why)) => Self::Refused(why.chars().take(REFUSAL).collect()),
+            Err(ComputeError::TokenSpent(_)) => Self::TokenSpent,
+            Err(ComputeError::Throttled | ComputeError::Unknown(_)) => Self::Unclear,
         }
     }
 }

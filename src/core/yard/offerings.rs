@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use crate::model::UsageClass;
 
+use super::refusals::OfferingRefusal;
+
 /// First backoff of an offering without capacity.
 const BACKOFF: Duration = Duration::from_secs(180);
 /// Longest such backoff of spot machines.
@@ -53,18 +55,26 @@ pub struct Offering {
     pub types: Vec<String>,
 }
 
-/// The backoff of an offering without capacity.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The backoff of an offering without capacity, or of one that EC2 refused.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OfferingBackoff {
     /// How often in a row there was no capacity.
     pub times: u32,
-    /// Nothing of it is launched before this moment.
+    /// Nothing of it is launched before this moment, for want of capacity.
     pub until: Duration,
+    /// What EC2 refused since there was last an answer with machines or without capacity.
+    pub(crate) refused: Option<OfferingRefusal>,
 }
 
 impl OfferingBackoff {
+    /// Until when nothing of it is launched, whatever the reason.
+    pub(crate) fn until(&self) -> Duration {
+        self.until.max(self.refused.as_ref().map_or(Duration::ZERO, OfferingRefusal::until))
+    }
+
     /// There was no capacity. Launches that were in flight together count once.
     pub(crate) fn again(&mut self, now: Duration, most: Duration) {
+        self.refused = None;
         if now >= self.until {
             self.until = now + (BACKOFF * 2_u32.pow(self.times.min(8))).min(most);
             self.times = self.times.saturating_add(1);

@@ -157,6 +157,7 @@ fn sections(kind: &str) -> &'static [Section] {
                     "mmem",
                     "usageClass",
                     "allowedInstanceTypes",
+                    "requestTypes",
                 ],
             ),
             (

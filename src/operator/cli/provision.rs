@@ -10,12 +10,14 @@ use super::environment::Environment;
 use super::failure::{CliFailure, CliResult, Problems};
 use super::follow;
 use super::run::{RunArgs, in_field};
-use super::{completion, context, duration, github_output, names, selector, usage};
+use super::{completion, context, duration, github_output, selector, usage};
 use crate::model::{
-    ClassName, FieldError, InstanceTypes, Item, Kind, LabelSuffix, MAX_RUNTIME_MINUTES, MOST_MACHINES,
-    NewIntent, Phase, Pool, Request, RequestKey, RunId, TableName, Uid, UsageClass, Write,
+    ClassName, FieldError, InstanceTypes, Item, LabelSuffix, MAX_RUNTIME_MINUTES, MOST_MACHINES, NewIntent,
+    Phase, Request, RequestKey, RunId, TableName, Uid, UsageClass, Write,
 };
 use crate::ports::StoreError;
+
+mod by_class;
 
 /// Asks for machines.
 #[derive(Debug, Args)]
@@ -210,35 +212,13 @@ pub(crate) async fn run(context: &mut CliContext, args: &ProvisionArgs, id: &Req
             id.run_id
         ));
     }
-    refuse_unknown_class(context, args, id).await?;
+    by_class::refuse(context, args, id).await?;
     let item = submit(context, args, id).await?;
     let Some(interrupts) = interrupts else {
         return accepted(context, &item);
     };
     let limit = args.timeout.unwrap_or(TIMEOUT) + LONGER;
     follow::follow(context, follow::Following { item, limit, interrupts, keep: args.keep }).await
-}
-
-/// A class that is not there is the operator's to refuse; but its refusal spends the request's name. Who may look is told
-/// before anything is written, where the yard has other classes; one that has none yet is only warned of.
-async fn refuse_unknown_class(context: &mut CliContext, args: &ProvisionArgs, id: &RequestKey) -> CliResult {
-    // A workflow has no right to look, and its wait tells it.
-    if context.environment.get("GITHUB_ACTIONS").is_some() {
-        return Ok(());
-    }
-    let Ok(None) = context.store.get(&Pool::key_of(&args.class)).await else { return Ok(()) };
-    // What was asked before stays what it is, whatever became of its class.
-    let key = Request::key_of(&RequestKey { repository: id.repository.folded(), ..id.clone() });
-    let Ok(None) = context.store.get(&key).await else { return Ok(()) };
-    let refused = names::no_such_pool(context, "--class", &args.class).await;
-    let pool = |item: &Item| selector::kind_of(item) == Some(Kind::Pool);
-    if context.all_that(pool).await.is_ok_and(|pools| !pools.is_empty()) {
-        return Err(refused);
-    }
-    for problem in refused.problems.iter().filter(|_| !args.wait) {
-        context.screen.remark(format!("warning: class {}: {}; {}", args.class, problem.message, problem.fix));
-    }
-    Ok(())
 }
 
 fn accepted(context: &mut CliContext, item: &Item) -> CliResult {

@@ -1,5 +1,8 @@
 //! Checks that a request's run exists. A writer of requests can name any run id, and jobs are matched by its label. So
 //! before a credential is issued, GitHub must confirm that the request's repository has this run and attempt.
+//!
+//! Only what GitHub says of the run refuses a request. A 401 or a 403 speaks of the operator's credential, and so may a
+//! 404, which counts only while the same credential can list the runs of that repository.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -16,8 +19,12 @@ use crate::ports::{Clock, GitHub, GitHubError};
 const KEPT: Duration = Duration::from_secs(300);
 /// How many negative answers of GitHub refuse a request: its answers lag behind a run that was just started.
 const REFUSALS: u32 = 3;
-/// And over how long a period.
+/// And over how long a period, where GitHub shows the run.
 const LAG: Duration = Duration::from_secs(10);
+/// And where it does not know the run.
+const UNKNOWN: Duration = Duration::from_secs(60);
+/// How long a repository whose runs could be listed counts as visible.
+const VISIBLE: Duration = Duration::from_secs(5);
 
 type Run = (String, String, u64);
 
@@ -40,13 +47,16 @@ pub(super) struct RunCheck {
     github: Arc<dyn GitHub>,
     clock: Arc<dyn Clock>,
     seen: Answers<Run, (RunState, Duration), GitHubError>,
+    /// When the runs of a repository, by owner and name, were listed.
+    visible: Answers<(String, String), Duration, GitHubError>,
     /// The number of negative answers, and the time of the first.
     refusals: Mutex<BTreeMap<RequestKey, (u32, Duration)>>,
 }
 
 impl RunCheck {
     pub(super) fn new(github: Arc<dyn GitHub>, clock: Arc<dyn Clock>) -> Self {
-        Self { github, clock, seen: Answers::default(), refusals: Mutex::default() }
+        let (seen, visible) = (Answers::default(), Answers::default());
+        Self { github, clock, seen, visible, refusals: Mutex::default() }
     }
 
     /// Whether GitHub confirmed the run recently; sends no call.
@@ -78,20 +88,16 @@ impl RunCheck {
                     self.refusals().remove(id);
                     Ok(())
                 }
-                Some(problem) => Err(self.refuse(id, problem)),
+                Some(problem) => Err(self.refuse(id, problem, LAG)),
             },
-            Err(GitHubError::NotFound(_)) => {
-                let problem = format!("{} has no run {} that GitHub shows us", id.repository, id.run_id);
-                Err(self.refuse(id, problem))
-            }
-            Err(GitHubError::Denied(why)) => Err(self.refuse(
-                id,
-                format!(
-                    "GitHub does not say whether {} has run {} ({why}); grant the credential \"Actions: read\", or set \
-                     github.verify_run = false",
+            Err(GitHubError::NotFound(_)) => Err(self.unknown(id, &run).await),
+            Err(GitHubError::Denied(why)) => {
+                self.refusals().remove(id);
+                Err(RunProblem::GitHub(GitHubError::Denied(format!(
+                    "whether {} has run {} ({why}); it needs \"Actions: read\", or github.verify_run = false",
                     id.repository, id.run_id
-                ),
-            )),
+                ))))
+            }
             Err(
                 error @ (GitHubError::Unreachable(_)
                 | GitHubError::Throttled { .. }
@@ -111,13 +117,35 @@ impl RunCheck {
         }
     }
 
-    fn refuse(&self, id: &RequestKey, problem: String) -> RunProblem {
+    /// GitHub answers that there is no such run. It says the same of a repository that it does not show, so this counts
+    /// only where the repository's runs can be listed.
+    async fn unknown(&self, id: &RequestKey, (owner, name, _): &Run) -> RunProblem {
+        let problem = format!("{} has no run {} that GitHub shows us", id.repository, id.run_id);
+        let young = |at: &Duration| self.clock.elapsed().saturating_sub(*at) < VISIBLE;
+        self.visible.retain(young);
+        let ask = || {
+            let (github, clock) = (Arc::clone(&self.github), Arc::clone(&self.clock));
+            let (owner, name) = (owner.clone(), name.clone());
+            async move { github.open_runs(&owner, &name).await.map(|_| clock.elapsed()) }.boxed()
+        };
+        match self.visible.get(&(owner.clone(), name.clone()), young, ask).await {
+            Ok(_) => self.refuse(id, problem, UNKNOWN),
+            Err(why) => {
+                self.refusals().remove(id);
+                let message = format!("{problem}, nor other runs there ({why})");
+                RunProblem::GitHub(GitHubError::NotFound(message))
+            }
+        }
+    }
+
+    /// Counts a negative answer, and refuses the request once there were enough of them for so long.
+    fn refuse(&self, id: &RequestKey, problem: String, lag: Duration) -> RunProblem {
         let now = self.clock.elapsed();
         let mut refusals = self.refusals();
         refusals.retain(|_, (_, since)| now.saturating_sub(*since) < KEPT);
         let (times, since) = refusals.entry(id.clone()).or_insert((0, now));
         *times += 1;
-        if *times >= REFUSALS && now.saturating_sub(*since) >= LAG {
+        if *times >= REFUSALS && now.saturating_sub(*since) >= lag {
             refusals.remove(id);
             RunProblem::Refused(problem)
         } else {
@@ -191,23 +219,51 @@ mod tests {
         let (github, check) = bench();
         github.set_run("acme", "web", 42, RunState::Completed { attempt: 1 });
         github.set_run("acme", "web", 43, RunState::Active { attempt: 1 });
-        for id in [request("41", 1), request("42", 1), request("43", 2)] {
+        for (id, lag) in [(request("41", 1), UNKNOWN), (request("42", 1), LAG), (request("43", 2), LAG)] {
             for _ in 0..REFUSALS {
                 assert!(matches!(check.confirm(&id).await, Err(RunProblem::Doubtful(_))), "{id}");
             }
-            tokio::time::advance(LAG).await;
+            tokio::time::advance(lag - Duration::from_millis(1)).await;
+            assert!(matches!(check.confirm(&id).await, Err(RunProblem::Doubtful(_))), "{id}");
+            tokio::time::advance(Duration::from_millis(1)).await;
             assert!(matches!(check.confirm(&id).await, Err(RunProblem::Refused(_))), "{id}");
         }
         assert!(matches!(check.confirm(&request("nightly", 1)).await, Err(RunProblem::Refused(_))));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_github_that_does_not_answer_refuses_nobody() {
+    async fn a_github_that_does_not_answer_or_takes_no_credential_refuses_nobody() {
         let (github, check) = bench();
-        github.outage(Some(GitHubError::Unreachable("away".into())));
-        for _ in 0..2 * REFUSALS {
-            assert!(matches!(check.confirm(&request("41", 1)).await, Err(RunProblem::GitHub(_))));
-            tokio::time::advance(LAG).await;
+        for error in [
+            GitHubError::Unreachable("away".into()),
+            GitHubError::Denied("Bad credentials (401)".into()),
+            GitHubError::NotFound("as of what is not shown".into()),
+        ] {
+            github.outage(Some(error.clone()));
+            for _ in 0..4 * REFUSALS {
+                let said = check.confirm(&request("41", 1)).await;
+                assert!(matches!(said, Err(RunProblem::GitHub(_))), "{error}: {said:?}");
+                tokio::time::advance(UNKNOWN).await;
+            }
         }
+        github.outage(None);
+        github.set_run("acme", "web", 41, RunState::Active { attempt: 1 });
+        check.confirm(&request("41", 1)).await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_wrong_credential_hides_is_not_counted_when_it_is_right_again() {
+        let (github, check) = bench();
+        let (id, mut said) = (request("41", 1), Vec::new());
+        for error in [None, Some(GitHubError::Denied("Bad credentials (401)".into())), None, None] {
+            github.outage(error);
+            said.push(check.confirm(&id).await.unwrap_err());
+            tokio::time::advance(UNKNOWN - LAG).await;
+        }
+        assert!(matches!(said[0], RunProblem::Doubtful(_)) && matches!(said[1], RunProblem::GitHub(_)));
+        assert!(matches!(said[2], RunProblem::Doubtful(_)) && matches!(said[3], RunProblem::Doubtful(_)));
+        tokio::time::advance(LAG).await;
+        assert!(matches!(check.confirm(&id).await, Err(RunProblem::Refused(_))));
+        assert!(github.calls()["open_runs"] >= 3, "{:?}", github.calls());
     }
 }

@@ -444,8 +444,8 @@ fn template() -> impl Strategy<Value = LaunchTemplate> {
     let machine = (of(text()), of(text()), of(text()), vec(text(), 0..2), vec(text(), 0..2));
     let tags = proptest::collection::btree_map(some_text(), text(), 0..2);
     let disk = (of(any::<u32>()), volume(), tags);
-    (machine, disk, of(text()), of(text())).prop_map(
-        |(machine, (volume_gib, volume, tags), script, template)| LaunchTemplate {
+    (machine, disk, of(text()), of(text()), of(any::<u32>())).prop_map(
+        |(machine, (volume_gib, volume, tags), script, template, max_price_over)| LaunchTemplate {
             ami: machine.0,
             architecture: machine.1,
             instance_profile: machine.2,
@@ -455,6 +455,7 @@ fn template() -> impl Strategy<Value = LaunchTemplate> {
             volume,
             tags,
             pre_runner_script: script,
+            max_price_over,
             launch_template_id: template,
         },
     )
@@ -510,7 +511,7 @@ fn spec() -> impl Strategy<Value = PoolSpec> {
     let size = (class(), any::<u32>(), any::<u32>(), any::<u32>(), any::<u32>(), any::<u32>());
     let limits =
         (any::<u64>(), of(any::<u64>()), of(any::<u32>()), any::<u64>(), any::<bool>(), any::<u64>());
-    let kind = (word(UsageClass::ALL), types(), word(RegistrationMode::ALL), word(ReuseWithin::ALL));
+    let kind = (word(UsageClass::ALL), types(), word(RegistrationMode::ALL), word(ReuseWithin::ALL), types());
     let names = (vec(text(), 0..2), text(), vec(text(), 0..2), word(LabelMode::ALL));
     let replacement = (any::<u32>(), of(text()), text());
     let replacement =
@@ -543,6 +544,7 @@ fn spec() -> impl Strategy<Value = PoolSpec> {
                 schedules,
                 usage_class: kind.0,
                 allowed_instance_types: kind.1,
+                request_types: kind.4,
                 idle_seconds: limits.0,
                 max_runtime_minutes: limits.1,
                 max_uses: limits.2,

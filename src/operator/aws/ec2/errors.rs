@@ -10,11 +10,11 @@ use crate::store::failure::Failure;
 /// What somebody does about a code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Meaning {
-    /// Not to be had now, or not there: later, or of another kind.
+    /// Not to be had now, not there, or over a quota of machines: later, or of another kind.
     NoCapacity,
     /// Too many calls.
     Throttled,
-    /// Credentials, permissions, quotas, the class's spec.
+    /// Credentials, permissions, the class's spec.
     Refused,
     /// The token stands for something else.
     TokenSpent,
@@ -42,12 +42,14 @@ pub(super) fn meaning(code: &str, status: u16) -> Meaning {
         | "InsufficientInstanceCapacity"
         | "InsufficientReservedInstanceCapacity"
         | "InsufficientVolumeCapacity"
+        | "InstanceLimitExceeded"
         | "MaxFleetCountExceeded"
         | "MaxSpotInstanceCountExceeded"
         | "ReservationCapacityExceeded"
         | "SpotMaxPriceTooLow"
         | "UnfulfillableCapacity"
-        | "Unsupported" => Meaning::NoCapacity,
+        | "Unsupported"
+        | "VcpuLimitExceeded" => Meaning::NoCapacity,
         "EC2ThrottledException"
         | "RequestLimitExceeded"
         | "RequestThrottled"
@@ -61,7 +63,6 @@ pub(super) fn meaning(code: &str, status: u16) -> Meaning {
         | "ExpiredToken"
         | "ExpiredTokenException"
         | "IncompleteSignature"
-        | "InstanceLimitExceeded"
         | "InvalidAMIID.Malformed"
         | "InvalidAMIID.NotFound"
         | "InvalidAMIID.Unavailable"
@@ -94,7 +95,6 @@ pub(super) fn meaning(code: &str, status: u16) -> Meaning {
         | "UnauthorizedOperation.TaggingPermission"
         | "UnknownParameter"
         | "UnsupportedOperation"
-        | "VcpuLimitExceeded"
         | "VolumeLimitExceeded" => Meaning::Refused,
         "IdempotentInstanceTerminated" | "IdempotentParameterMismatch" => Meaning::TokenSpent,
         "InvalidInstanceID" | "InvalidInstanceID.Malformed" | "InvalidInstanceID.NotFound" => {
@@ -241,7 +241,8 @@ mod tests {
             ("InsufficientFreeAddressesInSubnet", Meaning::NoCapacity),
             ("RequestLimitExceeded", Meaning::Throttled),
             ("UnauthorizedOperation", Meaning::Refused),
-            ("VcpuLimitExceeded", Meaning::Refused),
+            ("VcpuLimitExceeded", Meaning::NoCapacity),
+            ("InstanceLimitExceeded", Meaning::NoCapacity),
             ("InvalidAMIID.NotFound", Meaning::Refused),
             ("IdempotentParameterMismatch", Meaning::TokenSpent),
             ("InvalidInstanceID.NotFound", Meaning::NoSuchInstance),

@@ -116,13 +116,19 @@ fn by_token(token: &str) -> usize {
 }
 
 /// At least the class's size; that it is not much more is EC2's price protection, which leaves out types that cost far
-/// more than the cheapest that fits.
+/// more than the cheapest that fits, or the bound of the order.
 fn requirements(order: &LaunchOrder) -> InstanceRequirementsRequest {
     let (spec, types) = (&order.spec, &order.types.0);
     let whole = |n: u32| i32::try_from(n).unwrap_or(i32::MAX);
-    let wanted = InstanceRequirementsRequest::builder()
-        .v_cpu_count(VCpuCountRangeRequest::builder().min(whole(spec.cpu)).build())
-        .memory_mib(MemoryMiBRequest::builder().min(whole(spec.mmem)).build());
+    let (most_cpu, most_mmem) = order.largest();
+    let cpu = VCpuCountRangeRequest::builder().min(whole(spec.cpu)).set_max(most_cpu.map(whole));
+    let mmem = MemoryMiBRequest::builder().min(whole(spec.mmem)).set_max(most_mmem.map(whole));
+    let over = spec.launch.max_price_over.map(whole);
+    let wanted = InstanceRequirementsRequest::builder().v_cpu_count(cpu.build()).memory_mib(mmem.build());
+    let wanted = match order.launch.usage_class {
+        UsageClass::Spot => wanted.set_spot_max_price_percentage_over_lowest_price(over),
+        UsageClass::OnDemand => wanted.set_on_demand_max_price_percentage_over_lowest_price(over),
+    };
     // EC2 leaves out bare metal and burstable types unless told otherwise; who names a family wants it.
     let metal = types.iter().any(|glob| glob.contains("metal"));
     let wanted = wanted.bare_metal(if metal { BareMetal::Included } else { BareMetal::Excluded });

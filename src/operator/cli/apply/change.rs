@@ -6,8 +6,8 @@ use serde_json::{Map, Value, json};
 
 use crate::cli::screen::plain;
 use crate::model::{
-    Containers, FieldError, Keep, LabelMode, LaunchTemplate, PoolSpec, RegistrationMode, ReuseWithin,
-    WriteFrom,
+    Containers, FieldError, InstanceTypes, Keep, LabelMode, LaunchTemplate, PoolSpec, RegistrationMode,
+    ReuseWithin, WriteFrom,
 };
 
 /// The most characters of a value that are shown.
@@ -131,6 +131,7 @@ fn widens(field: &str, old: &PoolSpec, new: &PoolSpec) -> Option<&'static str> {
             (old.label_mode, new.label_mode) == (LabelMode::Secret, LabelMode::Run),
             "lets jobs ask for machines by a label that anybody can guess",
         ),
+        "requestTypes" => (lets_choose_more(old, new), "lets requests choose more types"),
         "keep" => (keeps_of_more(&old.keep, &new.keep), "keeps what runs of more branches write"),
         "jobs.root" => (new.jobs.root && !old.jobs.root, "lets jobs become root on their machine"),
         "jobs.containers" => match new.jobs.containers {
@@ -161,6 +162,15 @@ fn keeps_of_more(old: &[Keep], new: &[Keep]) -> bool {
     let narrow = |keep: &&Keep| keep.write_from == WriteFrom::DefaultBranch;
     let was = |one: &Keep| old.iter().filter(narrow).any(|keep| keep.name == one.name);
     new.iter().any(|keep| keep.write_from == WriteFrom::Protected && was(keep))
+}
+
+/// Whether a request may choose a type that it might not choose before.
+fn lets_choose_more(old: &PoolSpec, new: &PoolSpec) -> bool {
+    let any = InstanceTypes(vec!["*".to_owned()]);
+    let chosen = if new.requestable().0.is_empty() { &any } else { new.requestable() };
+    // Where a class names no types its size bounds them.
+    let freed = old.largest_chosen() != (None, None) && new.largest_chosen() == (None, None);
+    freed || old.beyond_requestable(chosen).is_some()
 }
 
 const fn reach(within: ReuseWithin) -> u8 {
@@ -254,10 +264,32 @@ mod tests {
             ("reuseWithin", json!("owner"), json!("any")),
             ("registrationMode", json!("job"), json!("run")),
             ("labelMode", json!("secret"), json!("run")),
+            ("requestTypes", json!(["m7i.large"]), json!(["m7i.*"])),
+            ("requestTypes", json!(["m7i.large"]), json!(["*"])),
         ] {
             let (narrow, wide) = (json!({field: narrow}), json!({field: wide}));
             assert_eq!(told(narrow.clone(), wide.clone(), true).1, [field], "{narrow} {wide}");
             assert_eq!(told(wide.clone(), narrow.clone(), true).1, [""; 0], "{wide} {narrow}");
+        }
+        let sized = |more: Value| {
+            let mut fields = json!({"cpu": 2});
+            fields.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            fields
+        };
+        let of_pool = |more: Value| {
+            let mut fields = json!({"allowedInstanceTypes": ["m7i.*"]});
+            fields.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            fields
+        };
+        for (old, new, widens) in [
+            (json!({"requestTypes": ["m7i.*"]}), json!({}), true),
+            (of_pool(json!({})), of_pool(json!({"requestTypes": ["m7i.large"]})), false),
+            (of_pool(json!({})), of_pool(json!({"requestTypes": ["c7i.large"]})), true),
+            (of_pool(json!({"requestTypes": ["m7i.large"]})), of_pool(json!({})), true),
+            (sized(json!({})), sized(json!({"requestTypes": ["m7i.*"]})), true),
+        ] {
+            let marked = told(old.clone(), new.clone(), true).1;
+            assert_eq!(marked == ["requestTypes"], widens, "{old} {new}: {marked:?}");
         }
         let same_owner = (json!({"repositories": ["acme/*"]}), json!({"repositories": ["Acme/web"]}));
         assert_eq!(told(same_owner.0, same_owner.1, true).1, [""; 0]);

@@ -23,11 +23,12 @@ const NAMES: &[&str] = &[
     "volume",
     "tags",
     "preRunnerScript",
+    "maxPriceOver",
     "launchTemplateId",
 ];
 
 /// What may stand beside `launchTemplateId`: it is asked for with each launch, whatever a template says.
-const BESIDE_A_TEMPLATE: [&str; 3] = ["launchTemplateId", "subnetIds", "tags"];
+const BESIDE_A_TEMPLATE: [&str; 4] = ["launchTemplateId", "subnetIds", "tags", "maxPriceOver"];
 
 /// Checks the whole part.
 pub(super) fn check(field: &Field<'_>, problems: &mut Problems) {
@@ -43,7 +44,7 @@ pub(super) fn check(field: &Field<'_>, problems: &mut Problems) {
         && let Some(other) = map.keys().find(|name| !BESIDE_A_TEMPLATE.contains(&name.as_str()))
     {
         let message = format!("stands beside {other}: a template is used instead of it");
-        let fix = "leave out launchTemplateId, or all the others but subnetIds and tags";
+        let fix = "leave out launchTemplateId, or all the others but subnetIds, tags and maxPriceOver";
         problems.add(field.refuse(message, fix));
     }
     if map.contains_key("volumeGiB") && map.get("volume").is_some_and(|volume| volume.get("gib").is_some()) {
@@ -73,6 +74,8 @@ fn one(name: &str, field: &Field<'_>, problems: &mut Problems) {
             "use the profile's name or ARN",
         ),
         "volumeGiB" => field.whole(1, 65_536),
+        // EC2 takes 999999 as no bound at all.
+        "maxPriceOver" => field.whole(1, 999_999),
         "volume" => return volume(field, problems),
         "tags" => return tags(field, problems),
         "preRunnerScript" => field.text(SCRIPT).map(|_| ()),

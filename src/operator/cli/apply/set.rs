@@ -102,8 +102,14 @@ const TEXT: &[&str] = &[
 const TAGS: [&str; 2] = ["launch.tags.", "jobs.environment."];
 
 /// Fields whose value is a list of texts.
-const LISTS: &[&str] =
-    &["repositories", "labels", "allowedInstanceTypes", "launch.subnetIds", "launch.securityGroupIds"];
+const LISTS: &[&str] = &[
+    "repositories",
+    "labels",
+    "allowedInstanceTypes",
+    "requestTypes",
+    "launch.subnetIds",
+    "launch.securityGroupIds",
+];
 
 impl Field {
     fn parse(text: &str) -> Result<Self, FieldError> {

@@ -25,6 +25,7 @@ pub(super) const NAMES: &[&str] = &[
     "schedules",
     "usageClass",
     "allowedInstanceTypes",
+    "requestTypes",
     "idleSeconds",
     "maxRuntimeMinutes",
     "maxUses",
@@ -133,7 +134,7 @@ fn check(name: &str, field: &Field<'_>, table: &TableName, problems: &mut Proble
         "registrationMode" => field.parsed::<RegistrationMode>().map(|_| ()),
         "reuseWithin" => field.parsed::<ReuseWithin>().map(|_| ()),
         "schedules" => return each(field, problems, schedule),
-        "allowedInstanceTypes" => {
+        "allowedInstanceTypes" | "requestTypes" => {
             let fix = "write EC2 types with * for any characters, such as m7i.*";
             return each(field, problems, |element, problems| {
                 problems.keep(element.shaped(is_type_glob, fix));
@@ -306,7 +307,8 @@ mod tests {
         let spec = json!([{
             "resourceClass": "linux-x64", "cpu": 4, "mmem": 16384, "desired": 2, "min": 1, "max": 20,
             "schedules": [{"cron": "0 8 * * 1-5", "timeZone": "Europe/Berlin", "desired": 10}],
-            "usageClass": "spot", "allowedInstanceTypes": ["m7i.*", "c*"], "idleSeconds": 600,
+            "usageClass": "spot", "allowedInstanceTypes": ["m7i.*", "c*"], "requestTypes": ["m7i.*"],
+            "idleSeconds": 600,
             "maxRuntimeMinutes": 60, "maxUses": 20, "maxAgeSeconds": 86400,
             "maxHoldSeconds": 3600, "paused": false, "labels": ["gpu"], "labelMode": "secret", "runnerGroup": "Default", "registrationMode": "job",
             "repositories": ["acme/*"], "reuseWithin": "repository",
@@ -316,7 +318,7 @@ mod tests {
                        "subnetIds": ["subnet-01234567"], "securityGroupIds": ["sg-01234567"],
                        "volume": {"gib": 50, "iops": 6000, "throughput": 500, "encrypted": true,
                                   "initializationRate": 200},
-                       "tags": {"CostCenter": "4711"}, "preRunnerScript": "#!/bin/sh\n"},
+                       "tags": {"CostCenter": "4711"}, "preRunnerScript": "#!/bin/sh\n", "maxPriceOver": 20},
             "replacement": {"atOnce": 2, "hours": "22:00-06:00", "timeZone": "Europe/Berlin"},
         }]);
         assert_eq!(problems_of(spec), []);
@@ -326,7 +328,7 @@ mod tests {
     fn the_names_of_the_spec_are_those_of_its_type() {
         let spec: PoolSpec = serde_json::from_value(json!({
             "resourceClass": "a", "schedules": [{"cron": "* * * * *", "desired": 0}],
-            "allowedInstanceTypes": ["a"], "maxRuntimeMinutes": 1, "maxUses": 1, "labels": ["a"],
+            "allowedInstanceTypes": ["a"], "requestTypes": ["a"], "maxRuntimeMinutes": 1, "maxUses": 1, "labels": ["a"],
             "labelMode": "secret", "runnerGroup": "g", "replacement": {"atOnce": 2}, "jobs": {"root": true},
             "keep": [{"name": "npm", "path": "~/.npm"}], "sharing": {},
             "sizing": {"waitP95": "20s"}, "maxHoldSeconds": 60, "registeredAhead": true,

@@ -80,6 +80,25 @@ fn globs_out_of_bounds_fail_a_request_in_a_write_that_does_not_copy_them() {
 }
 
 #[test]
+fn types_that_a_class_does_not_open_to_requests_are_refused() {
+    let globs = |globs: &[&str]| json!({"allowedInstanceTypes": globs});
+    let nano = json!({"allowedInstanceTypes": ["t3.nano"]});
+    let told = "NotAllowed: allowedInstanceTypes: class linux lets no request choose p5.48xlarge, only within t3.nano; \
+                ask for these, or for none";
+    assert_eq!(refusal(nano.clone(), globs(&["t3.nano", "p5.48xlarge"])).as_deref(), Some(told));
+    assert!(refusal(nano.clone(), globs(&[])).is_some(), "an empty list is any type");
+    let opened = json!({"allowedInstanceTypes": ["t3.nano"], "requestTypes": ["p5.*"]});
+    for (spec, more) in [
+        (nano.clone(), globs(&["t3.nano"])),
+        (nano, json!({})),
+        (opened, globs(&["p5.48xlarge"])),
+        (json!({}), globs(&["p5.*"])),
+    ] {
+        assert_eq!(refusal(spec.clone(), more.clone()), None, "{spec} {more}");
+    }
+}
+
+#[test]
 fn globs_that_were_accepted_before_there_were_bounds_are_served_as_they_were() {
     let many = vec!["m7i.*".to_owned(); 60];
     let before = request("1", 1, json!({"allowedInstanceTypes": many}));

@@ -103,6 +103,47 @@ fn every_subnet_is_an_override_with_at_least_the_classs_size() {
 }
 
 #[test]
+fn types_of_a_requests_own_are_bounded_where_its_class_names_none() {
+    let largest = |order: &LaunchOrder| {
+        let wanted = asked_overrides(&asked(order, &kept()))[0].instance_requirements().unwrap().clone();
+        (wanted.v_cpu_count().and_then(|of| of.max()), wanted.memory_mib().and_then(|of| of.max()))
+    };
+    let mut chosen = order(UsageClass::OnDemand, &["p5.48xlarge"]);
+    for (own, requestable, most) in [
+        (&[][..], &[][..], (Some(16), Some(32_768))),
+        (&[], &["*"], (None, None)),
+        (&["p5.48xlarge"], &[], (None, None)),
+    ] {
+        let types = |globs: &[&str]| {
+            crate::model::InstanceTypes(globs.iter().map(|glob| (*glob).to_owned()).collect())
+        };
+        (chosen.spec.allowed_instance_types, chosen.spec.request_types) = (types(own), types(requestable));
+        assert_eq!(largest(&chosen), most, "{own:?} {requestable:?}");
+    }
+    let mut by_spec = order(UsageClass::OnDemand, &[]);
+    by_spec.spec.allowed_instance_types = crate::model::InstanceTypes::default();
+    assert_eq!(largest(&by_spec), (None, None), "the class chooses itself");
+}
+
+#[test]
+fn how_much_more_a_machine_may_cost_is_told_for_the_way_it_is_paid_for() {
+    for (usage, over, spot, on_demand) in [
+        (UsageClass::Spot, Some(20), Some(20), None),
+        (UsageClass::OnDemand, Some(20), None, Some(20)),
+        (UsageClass::Spot, None, None, None),
+        (UsageClass::OnDemand, None, None, None),
+    ] {
+        let mut order = order(usage, &["m7i.*"]);
+        order.spec.launch.max_price_over = over;
+        for one in asked_overrides(&asked(&order, &kept())) {
+            let wanted = one.instance_requirements().unwrap();
+            assert_eq!(wanted.spot_max_price_percentage_over_lowest_price(), spot);
+            assert_eq!(wanted.on_demand_max_price_percentage_over_lowest_price(), on_demand);
+        }
+    }
+}
+
+#[test]
 fn of_more_subnets_than_a_call_may_name_every_launch_takes_its_share() {
     let all: Vec<String> = (0..7).map(|number| format!("subnet-{number}")).collect();
     let mut seen = BTreeSet::new();
@@ -190,7 +231,9 @@ fn a_fleet_without_machines_is_a_lack_unless_every_reason_needs_a_person() {
         (vec!["RequestLimitExceeded"], true),
         (vec!["InternalError"], true),
         (vec!["UnauthorizedOperation"], false),
-        (vec!["VcpuLimitExceeded", "InvalidAMIID.NotFound"], false),
+        (vec!["VcpuLimitExceeded"], true),
+        (vec!["MaxSpotInstanceCountExceeded"], true),
+        (vec!["InvalidBlockDeviceMapping", "InvalidAMIID.NotFound"], false),
     ] {
         let errors: Vec<_> = codes.iter().map(|code| error(code, "a")).collect();
         let error = nothing(&shortfalls(&errors));
