@@ -107,7 +107,11 @@ impl Yard {
             Ok(_) | Err(_) => Came::of(&answer),
         };
         let Some(tracked) = self.launches.get_mut(id) else { return };
-        tracked.ordered = Some(Ordered::after(tracked.ordered.as_ref(), answer, now.mono));
+        let ordered = Ordered::after(tracked.ordered.as_ref(), answer, now.mono);
+        // A spent token is named again while its machines are searched for: one failure.
+        let came =
+            if matches!(came, Came::TokenSpent) && ordered.since < now.mono { Came::Unclear } else { came };
+        tracked.ordered = Some(ordered);
         let offering = self.offering_of(&launch);
         let class = self.classes.entry(class).or_default();
         if class.is_chosen(&offering) {

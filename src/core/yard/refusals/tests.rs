@@ -184,3 +184,15 @@ fn machines_or_a_lack_of_them_show_that_the_choice_was_good() {
         assert_eq!(failed(&scene, "1"), None, "{lack}");
     }
 }
+
+#[test]
+fn a_spent_token_is_one_failure_however_often_it_is_named() {
+    let mut scene = Scene::with(json!({}));
+    scene.put(&launch("l-1", 1, None));
+    for _ in 0..6 {
+        let spent = ComputeError::TokenSpent("other parameters".into());
+        scene.see(Observation::Ordered("l-1".parse().unwrap(), Err(spent)));
+        scene.wait(10);
+    }
+    assert!(!held_back(&scene));
+}
