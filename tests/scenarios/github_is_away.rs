@@ -198,6 +198,8 @@ async fn verifying() -> World {
     world.pool(linux(1, 5)).await;
     world.start();
     world.until("one is warm", Duration::from_secs(60), async || world.pooled().len() == 1).await;
+    // Without a credential.
+    world.agents.all(Habit::NeverRegisters);
     world
 }
 
@@ -222,6 +224,7 @@ async fn minutes_of_a_wrong_credential_fail_no_request_and_are_said() {
         assert!(!world.request(key).await.phase().is_final(), "{}", world.show());
     }
     world.github.outage(None);
+    world.agents.all(Habit::Good);
     world.until_phase(&warm, "Ready", 120).await;
     world.until_phase(&cold, "Ready", 120).await;
     world.until("the class is well again", Duration::from_secs(120), async || !is_stuck(&world).await).await;

@@ -540,6 +540,8 @@ async fn types_are_chosen_by_size_architecture_and_globs() {
         order.spec.cpu = cpu;
         order.spec.launch.architecture = Some(architecture.into());
         order.types.0 = globs.into_iter().map(str::to_owned).collect();
+        // Of a class that lets requests have any size.
+        order.spec.request_types.0 = vec!["*".into()];
         let machines = compute.launch(&order).await.unwrap().machines;
         assert_eq!(machines[0].instance_type, wanted, "{name}");
     }
