@@ -344,6 +344,10 @@ fn register(view: &View<'_>, served: &mut Served, orders: Option<&Orders>) -> Ta
             return Task::Idle;
         }
     };
+    if served.seq != opened.seq {
+        // What was waited for is here.
+        served.retry_at = None;
+    }
     served.mode = Some(mode);
     served.seq = opened.seq;
     served.runner_name = Some(opened.runner_name.clone());

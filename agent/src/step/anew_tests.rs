@@ -135,6 +135,7 @@ fn a_runner_that_github_deleted_is_registered_anew_and_not_started_again() {
     assert_eq!(machine.task(), "idle", "there is nothing to start");
     machine.sight = sight(Some(&anew(2)));
     assert_eq!(machine.task(), "configure c1");
+    assert_eq!(machine.task(), "configure c1", "it goes on, however long the wait for it could have been");
 }
 
 #[test]
