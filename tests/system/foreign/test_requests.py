@@ -106,6 +106,7 @@ class Requests(Scenario):
         key = self.ask("6022", count=2)
         first = self.phase(key, "Ready")["instances"]
         self.table.delete(key)
+        self.by_hand.append("request#octo/app#6022 request#default#1: deleted while Ready")
         self.ask("6022", count=1)
         self.eventually(
             "one machine serves it, and none of the first one's",

@@ -163,6 +163,8 @@ class Scenario(unittest.TestCase):
         self.sqs = records.client("sqs", engine())
         self.table = Table(self.dynamodb, self.table_name)
         self.running: list[Operator] = []
+        # Laws that a test breaks itself, as people may by hand.
+        self.by_hand: list[str] = []
         self.runyard("init")
         stream = self.dynamodb.describe_table(TableName=self.table_name)["Table"]["LatestStreamArn"]
         self.history = History(records.client("dynamodbstreams", dynamodb_endpoint()), stream)
@@ -221,7 +223,7 @@ class Scenario(unittest.TestCase):
         self.history.stop()
         self.dynamodb.delete_table(TableName=self.table_name)
         self.assertTrue(self.history.steps, "the history saw nothing")
-        laws = broken(self.history)
+        laws = [law for law in broken(self.history) if law not in self.by_hand]
         self.assertFalse(laws, "laws were broken:\n" + "\n".join(dict.fromkeys(laws)))
 
     # Acting.
@@ -241,7 +243,8 @@ class Scenario(unittest.TestCase):
         spec = {"resourceClass": resource_class, "cpu": 2, "mmem": 4096, "desired": 0, "max": 5} | spec
         file = self.scratch / f"{resource_class}.json"
         file.write_text(json.dumps([spec]))
-        self.runyard("apply", "-f", str(file))
+        # What a file does not name falls back to its default.
+        self.runyard("apply", "-f", str(file), "--allow-widening")
 
     def ask(
         self, run_id: str, count: int = 1, resource_class: str = "small", repository: str = REPOSITORY, **intent

@@ -132,9 +132,10 @@ def work(yard: Yard, python: str, wait) -> None:
         {"resourceClass": f"broken-{n}", "desired": 2, "launch": {"preRunnerScript": "echo no such disk; exit 3"}}
         for n in range(3)
     ]
-    yard.pools({"resourceClass": "held", "desired": 1, "paused": True}, {"resourceClass": "keeps", "desired": 1}, *broken)
+    yard.pools({"resourceClass": "held", "desired": 1, "paused": True}, {"resourceClass": "keeps", "desired": 1},
+               {"resourceClass": "closed", "repositories": ["elsewhere/*"]}, *broken)
     yard.ask(1, "held", "--timeout", "30m")
-    yard.ask(2, "no-such-class")
+    yard.ask(2, "closed")
     garbage = {"pk": {"S": "pool#by-hand"}, "sk": {"S": "pool"}, "kind": {"S": "pool"}, "max": {"S": "many"}}
     yard.table(python, "t.put_item(TableName=n, Item=json.loads(sys.argv[2]))", json.dumps(garbage))
 
@@ -153,7 +154,7 @@ def fail(yard: Yard, seen: set[str], run: int) -> None:
     if "RunyardRequestsTimeOut" not in seen:
         yard.ask(run, "held", "--timeout", "5s")
     if "RunyardRequestsFail" not in seen:
-        yard.ask(run + 1, "no-such-class")
+        yard.ask(run + 1, "closed")
 
 
 def held(prometheus: str) -> set[str]:
