@@ -30,15 +30,16 @@ pub fn ended(instance: &Instance) -> Option<String> {
         (None, Some(hold)) => Some(&hold.by),
         (None, None) => None,
     };
-    let by = match (reason, person, &instance.hold) {
-        (Reason::Expired, Some(by), Some(_)) if instance.expired_by.is_none() => {
+    let expired = reason == Reason::Expired;
+    let by = match person {
+        Some(by) if expired && instance.expired_by.is_none() => {
             format!("expired: the hold of {by} was over")
         }
-        (Reason::Expired, Some(by), _) => format!("expired by {by}"),
-        (_, Some(by), _) if instance.expired_by.is_some() => {
+        Some(by) if expired => format!("expired by {by}"),
+        Some(by) if instance.expired_by.is_some() => {
             format!("{reason} ({}), after {by} had asked for its end", meaning(reason))
         }
-        _ => format!("{reason} ({})", meaning(reason)),
+        Some(_) | None => format!("{reason} ({})", meaning(reason)),
     };
     let served = lost_by(instance).map_or(String::new(), |id| format!(", while it served {id}"));
     Some(format!("{by}{served}"))
