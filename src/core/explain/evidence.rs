@@ -202,10 +202,11 @@ pub fn wrong(yard: &Yard, now: &Now, key: &RecordId) -> bool {
     }
 }
 
-/// Whether a machine that served a request last ended badly after it.
+/// Whether a machine that served a request last ended badly after it, and not under it.
 fn left_bad(yard: &Yard, key: &RecordId) -> bool {
     let served = |one: &Instance| one.claim.as_ref().is_some_and(|claim| claim.request == *key);
-    yard.instances().any(|one| served(&one.instance) && failed(&one.instance).is_some())
+    let after = |one: &Instance| failed(one).is_some() && end::lost_by(one).is_none();
+    yard.instances().any(|one| served(&one.instance) && after(&one.instance))
 }
 
 /// Whether the last machine of a class that ended badly did so after any other of it became of use.

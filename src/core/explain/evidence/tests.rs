@@ -1,4 +1,5 @@
 use super::*;
+use crate::model::history::{Activity, PastSpan};
 use crate::model::{EventType, Signal};
 use crate::testing::{arn, ask, launch, linux, machine, request, start};
 
@@ -89,6 +90,18 @@ fn a_machine_that_a_person_ended_is_not_explained_by_its_class_or_its_request() 
     let built = machine("i-1").running(&ask("1")).ended(Reason::Vanished);
     let items = [paused(), built.instance.to_item(), waiting.to_item()];
     assert_eq!(names(&items, &built.instance.key(), &[]), ["stopped-itself"]);
+}
+
+#[test]
+fn a_released_request_has_the_cause_that_kept_its_machine_from_the_pool() {
+    let released = request("1", 1, serde_json::json!({"phase": "Released", "message": "its run is over"}));
+    let of = |reason, spans: Vec<PastSpan>| {
+        let built = machine("i-1").running(&ask("1")).ended(reason).with(|i| i.spans = spans);
+        names(&[released.to_item(), built.instance.to_item()], &released.key(), &[])
+    };
+    assert_eq!(of(Reason::CleanupFailed, Vec::new()), ["left-behind"]);
+    let under = PastSpan { activity: Activity::Running, from: start(), request: Some(released.key()) };
+    assert!(of(Reason::Vanished, vec![under]).is_empty(), "it was lost under the run, which went on");
 }
 
 #[test]
