@@ -1,8 +1,7 @@
 //! `runyard operator`: starts the operator with its environment and maps its end to an exit code.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -14,7 +13,7 @@ use crate::model::{FieldError, TableName};
 use crate::telemetry;
 use crate::wire::{self, WireError};
 
-/// How long a health check waits for each step of an answer.
+/// How long a health check waits for an answer.
 const HEALTH: Duration = Duration::from_secs(4);
 
 /// Runs the daemon.
@@ -39,7 +38,7 @@ pub(crate) fn operator(args: &OperatorArgs, table: Option<TableName>) -> CliResu
     let config = Config::load(args.config.as_deref(), environment_variables.clone().into_iter())
         .map_err(|errors| of_wire(&WireError::Config(errors)))?;
     if args.healthcheck {
-        return lives(config.listen).map_err(|why| {
+        return runtime()?.block_on(lives(config.listen)).map_err(|why| {
             let address = config.listen.to_string();
             CliFailure::error(
                 "admin.listen",
@@ -58,27 +57,17 @@ pub(crate) fn operator(args: &OperatorArgs, table: Option<TableName>) -> CliResu
 ///
 /// # Errors
 /// Why it counts as dead.
-fn lives(listen: SocketAddr) -> Result<(), String> {
+async fn lives(listen: SocketAddr) -> Result<(), String> {
     let mut address = listen;
     match listen.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
         IpAddr::V6(ip) if ip.is_unspecified() => address.set_ip(Ipv6Addr::LOCALHOST.into()),
         IpAddr::V4(_) | IpAddr::V6(_) => {}
     }
-    let answer = || -> std::io::Result<String> {
-        let mut stream = TcpStream::connect_timeout(&address, HEALTH)?;
-        stream.set_read_timeout(Some(HEALTH))?;
-        stream.set_write_timeout(Some(HEALTH))?;
-        stream.write_all(b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
-        let mut line = String::new();
-        BufReader::new(stream.take(1024)).read_line(&mut line)?;
-        Ok(line)
-    };
-    let line = answer().map_err(|error| format!("does not answer: {error}"))?;
-    match line.split(' ').nth(1) {
-        Some("200") => Ok(()),
-        Some(_) | None => Err(format!("answers {:?}", line.trim_end())),
-    }
+    let told = |error: reqwest::Error| format!("does not answer: {}", said(&error.without_url()));
+    let client = reqwest::Client::builder().no_proxy().timeout(HEALTH).build().map_err(told)?;
+    let answer = client.get(format!("http://{address}/livez")).send().await.map_err(told)?;
+    if answer.status().is_success() { Ok(()) } else { Err(format!("answers {}", answer.status())) }
 }
 
 /// The environment, with what the command line says over it.
@@ -128,9 +117,14 @@ pub(super) fn said(error: &dyn std::error::Error) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead as _, BufReader, Write as _};
     use std::net::TcpListener;
 
     use super::*;
+
+    fn asked(address: SocketAddr) -> Result<(), String> {
+        runtime().unwrap().block_on(lives(address))
+    }
 
     /// What a health check says of an operator that is configured to listen there and whose answer is this one.
     fn checked(listen: &str, answer: &'static str) -> Result<(), String> {
@@ -139,12 +133,12 @@ mod tests {
         address.set_port(listener.local_addr().unwrap().port());
         let server = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
-            let mut asked = String::new();
-            BufReader::new(&stream).read_line(&mut asked).unwrap();
+            let mut line = String::new();
+            BufReader::new(&stream).read_line(&mut line).unwrap();
             stream.write_all(answer.as_bytes()).unwrap();
-            asked
+            line
         });
-        let said = lives(address);
+        let said = asked(address);
         assert_eq!(server.join().unwrap(), "GET /livez HTTP/1.1\r\n");
         said
     }
@@ -164,6 +158,6 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         drop(listener);
-        assert!(lives(address).unwrap_err().contains("does not answer"));
+        assert!(asked(address).unwrap_err().contains("does not answer"));
     }
 }
