@@ -47,8 +47,11 @@ impl Loop {
         let (queue, metrics, class) = (self.ports.queue.clone(), self.ports.metrics.clone(), class.clone());
         self.tasks.spawn(async move {
             for message in &anew {
-                if let Err(error) = queue.announce(message).await {
-                    tracing::debug!(%class, %error, "a machine was not announced anew; it is after timing.reannounce");
+                match queue.announce(message).await {
+                    Ok(()) => metrics.queue_message(QueueOutcome::Announced),
+                    Err(error) => {
+                        tracing::debug!(%class, %error, "a machine was not announced anew; it is after timing.reannounce");
+                    }
                 }
             }
             for receipts in spent.chunks(10) {
