@@ -57,7 +57,7 @@ words! {
         Claimed = "claimed",
         /// Its machine does not fit the request; shown to others again.
         Returned = "returned",
-        /// Its record says otherwise; deleted.
+        /// Its record says otherwise, or another message says the same; deleted.
         Stale = "stale",
         /// Nobody can read it; sent to the dead letters.
         Unreadable = "unreadable",
