@@ -3,6 +3,7 @@
 
 mod agent;
 mod ahead;
+mod ahead_lacks;
 mod bounds;
 mod condition;
 mod console;

@@ -274,6 +274,22 @@ impl Yard {
         instances.chain(unrecorded).chain(requests).chain(classes).chain(launches).collect()
     }
 
+    /// Drops the classes that nothing names any more: a deleted pool's, and what requests of unknown classes named.
+    pub(super) fn forget_classes(&mut self) {
+        let machines = self.instances.values().map(|tracked| tracked.instance.facts.resource_class.clone());
+        let launches = self.launches.values().map(|tracked| tracked.launch.resource_class.clone());
+        let open = self.requests.values().filter(|asked| !asked.request.phase().is_final());
+        let asked = open.filter_map(|asked| Self::class_of(&asked.request));
+        let named: BTreeSet<ClassName> = machines.chain(launches).chain(asked).collect();
+        let unread = &self.unreadable;
+        self.classes.retain(|name, class| {
+            class.pool.is_some()
+                || class.unreadable > 0
+                || named.contains(name)
+                || unread.contains_key(&RecordId::Pool(name.clone()))
+        });
+    }
+
     /// The class a request asks for, if its name can be one.
     pub fn class_of(request: &Request) -> Option<ClassName> {
         ClassName::parse(&request.intent.resource_class).ok()

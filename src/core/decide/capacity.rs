@@ -244,7 +244,7 @@ pub(super) fn refused_choice<'a>(
     let own = !own_types(Some(request)).is_empty() || request.intent.usage_class.is_some();
     let accepted_at = request.status.accepted_at.filter(|_| own)?;
     let usage = usage_of(cx, class, request, spec);
-    class.refused_twice(&Offering { usage, types: own_types(Some(request)) }, accepted_at)
+    class.refusal_of(&Offering { usage, types: own_types(Some(request)) })?.twice_since(accepted_at)
 }
 
 /// The types a request allows in place of its class's.
@@ -338,8 +338,8 @@ pub(super) fn refused(class: &Class) -> String {
 /// Why an offering is not ordered now, for people.
 fn held_back(class: &Class, offering: &Offering, until: Duration, now: &Now) -> (WaitReason, String) {
     match class.refusal_of(offering) {
-        Some(why) => {
-            let again = after(now.wall, until.saturating_sub(now.mono));
+        Some(refusal) => {
+            let (again, why) = (after(now.wall, until.saturating_sub(now.mono)), refusal.why());
             (WaitReason::BackOff, format!("EC2 refused what it asks for, tried again at {again}: {why}"))
         }
         None => (WaitReason::NoCapacity, account(offering, until, now)),

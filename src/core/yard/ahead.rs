@@ -1,12 +1,7 @@
 //! What is remembered of runners that are registered ahead: how often a machine was asked for one, and which classes
 //! GitHub does not give the labels of their claims.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
-
-use crate::model::{Instance, InstanceArn};
-
-use super::{Now, Tracked, Unit, Yard};
 
 /// So many refused labels of a class in a row are no accident of one runner.
 const STRIKES: u32 = 3;
@@ -64,6 +59,11 @@ impl RestOf {
         Self { times: 0, at: now }
     }
 
+    /// A registration was made, or refused.
+    pub(super) fn refused(&mut self, now: Duration) {
+        *self = Self { times: self.times.saturating_add(1), at: now };
+    }
+
     /// Since when the last registration is there.
     pub(crate) fn at(&self) -> Duration {
         self.at
@@ -79,49 +79,6 @@ impl RestOf {
     /// Whether none was made or refused since it entered the pool.
     pub(crate) fn is_first(&self) -> bool {
         self.times == 0
-    }
-}
-
-impl Yard {
-    /// GitHub did not give the runner of a machine the label of its claim: in its words, where it refused.
-    pub(super) fn label_failed(
-        &mut self,
-        arn: &InstanceArn,
-        refused: Option<String>,
-        now: &Now,
-        dirty: &mut BTreeSet<Unit>,
-    ) {
-        let certain = refused.is_some();
-        let class = self.instances.get(arn).map(|of| of.instance.facts.resource_class.clone());
-        if let (Some(words), Some(name)) = (refused, class) {
-            self.refused_labels.entry(name.clone()).or_default().refused(words, now.mono);
-            dirty.insert(Unit::Class(name));
-        }
-        self.of(arn, dirty, |tracked| tracked.label_failed(certain));
-    }
-
-    /// GitHub gave the runner of a machine the label of its claim.
-    pub(super) fn label_given(&mut self, arn: &InstanceArn) {
-        let class = self.instances.get(arn).map(|of| &of.instance.facts.resource_class);
-        class.and_then(|name| self.refused_labels.remove(name));
-    }
-}
-
-impl Tracked {
-    /// The record of the machine changed from this one.
-    pub(super) fn rested(&mut self, old: &Instance, now: Duration) {
-        if self.instance.pooled_at() != old.pooled_at() {
-            self.rest = RestOf::default();
-        }
-        let id = |of: &Instance| of.ahead.as_ref().map(|ahead| ahead.id.clone());
-        if self.instance.ahead.is_some() && id(&self.instance) != id(old) {
-            self.rest_refused(now);
-        }
-    }
-
-    /// A registration was made, or refused.
-    pub(super) fn rest_refused(&mut self, now: Duration) {
-        self.rest = RestOf { times: self.rest.times.saturating_add(1), at: now };
     }
 }
 

@@ -15,12 +15,14 @@ use super::beats::{Beats, believable};
 use super::boots::Boots;
 use super::demand::{Free, MachineGroup, WaitingRequests};
 use super::in_flight::InFlight;
+use super::now::Now;
 use super::offerings::{
     BackoffKind, FORGOTTEN, ON_DEMAND_BACKOFF_MOST, Offering, OfferingBackoff, SPOT_BACKOFF_MOST, SpotLosses,
 };
+use super::refusals::OfferingRefusal;
 use super::shares::Shares;
+use super::tracked::Asked;
 use super::visits::visited;
-use super::{Asked, Now, Yard};
 
 /// The backoff of a class's launches after failures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -94,24 +96,6 @@ pub struct Class {
     pub(crate) spot: SpotLosses,
     /// Requests for which a spot launch failed, with those launches.
     pub(crate) failed_spot: BTreeMap<RecordId, BTreeSet<LaunchId>>,
-}
-
-impl Yard {
-    /// Drops the classes that nothing names any more: a deleted pool's, and what requests of unknown classes named.
-    pub(super) fn forget_classes(&mut self) {
-        let machines = self.instances.values().map(|tracked| tracked.instance.facts.resource_class.clone());
-        let launches = self.launches.values().map(|tracked| tracked.launch.resource_class.clone());
-        let open = self.requests.values().filter(|asked| !asked.request.phase().is_final());
-        let asked = open.filter_map(|asked| Self::class_of(&asked.request));
-        let named: BTreeSet<ClassName> = machines.chain(launches).chain(asked).collect();
-        let unread = &self.unreadable;
-        self.classes.retain(|name, class| {
-            class.pool.is_some()
-                || class.unreadable > 0
-                || named.contains(name)
-                || unread.contains_key(&RecordId::Pool(name.clone()))
-        });
-    }
 }
 
 impl Class {
@@ -225,6 +209,27 @@ impl Class {
             UsageClass::OnDemand => ON_DEMAND_BACKOFF_MOST,
         };
         self.offerings.entry(offering).or_default().again(now, most);
+    }
+
+    /// Whether an offering is what a request chose itself, and not what the class's spec says.
+    pub(super) fn is_chosen(&self, offering: &Offering) -> bool {
+        let usage = |of: UsageClass| self.pool.as_ref().is_some_and(|pool| pool.spec.usage_class != of);
+        !offering.types.is_empty() || usage(offering.usage)
+    }
+
+    /// EC2 refused an order of an offering that a request chose. Answers the requests that want the offering.
+    pub(super) fn refuse(&mut self, offering: &Offering, why: String, now: &Now) -> Vec<RequestKey> {
+        let backoff = self.offerings.entry(offering.clone()).or_default();
+        backoff.refused.get_or_insert_with(|| OfferingRefusal::new(now)).again(why, now);
+        let alike = self.waiting.demands().iter().filter(|(demand, _)| {
+            demand.instance_types.as_deref().unwrap_or_default() == offering.types.as_slice()
+        });
+        alike.flat_map(|(_, places)| places.iter().map(|(_, key)| key.clone())).collect()
+    }
+
+    /// What EC2 said of an offering that a request chose, if it refused it.
+    pub(crate) fn refusal_of(&self, offering: &Offering) -> Option<&OfferingRefusal> {
+        self.offerings.get(offering)?.refused.as_ref()
     }
 
     /// Whether a backoff of this kind is on.

@@ -118,7 +118,9 @@ impl Yard {
             match came {
                 Came::Machines => class.capacity_found(&offering),
                 Came::NoneToHave => class.capacity_missing(offering, now.mono),
-                Came::Refused(why) => dirty.extend(class.refuse(&offering, why, now)),
+                Came::Refused(why) => {
+                    dirty.extend(class.refuse(&offering, why, now).into_iter().map(Unit::Request));
+                }
                 Came::TokenSpent | Came::Unclear => {}
             }
         } else {

@@ -2,6 +2,8 @@
 //! Observations are hints with a version and, for what was read, the moment at which the read began: an older image
 //! never replaces a newer one, and a record made anew under the same key is another record.
 
+mod ahead;
+
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -64,7 +66,7 @@ impl Yard {
             Observation::PutOff(arn, wait) => self.of(&arn, &mut dirty, |of| of.put_off(now.mono + wait)),
             Observation::LabelFailed(arn, refused) => self.label_failed(&arn, refused, now, &mut dirty),
             Observation::LabelGiven(arn) => self.label_given(&arn),
-            Observation::AheadRefused(arn) => self.of(&arn, &mut dirty, |of| of.rest_refused(now.mono)),
+            Observation::AheadRefused(arn) => self.of(&arn, &mut dirty, |of| of.rest.refused(now.mono)),
             Observation::LabelSet(arn) => self.of(&arn, &mut dirty, |tracked| tracked.unlabelled = None),
             Observation::RunRefused(id, why) => {
                 if let Some(asked) = self.requests.get_mut(&id) {
@@ -87,9 +89,8 @@ impl Yard {
             Observation::Reported(class) => {
                 self.classes.entry(class).or_default().reported = Some(now.mono);
             }
-            Observation::Ended(arn) => self.of(&arn, &mut dirty, |tracked| {
-                tracked.ended =
-                    Some((now.mono, tracked.ended.map_or(0, |(_, times)| times).saturating_add(1)));
+            Observation::Ended(arn) => self.of(&arn, &mut dirty, |of| {
+                of.ended = Some((now.mono, of.ended.map_or(0, |(_, times)| times).saturating_add(1)));
             }),
             Observation::Console(arn, line) => self.of(&arn, &mut dirty, |tracked| {
                 let times = tracked.console_read.map_or(0, |(_, times)| times);
@@ -378,9 +379,8 @@ impl Yard {
             .chain(self.unreadable.keys().cloned())
             .chain(self.newer.keys().cloned());
         // A record seen since the list began may be younger than the page that would show it.
-        let mut missing: Vec<RecordId> = known.filter(|key| !keys.contains(key)).collect();
-        missing.retain(|key| !self.seen_since(key, begun));
-        for key in missing {
+        let missing = known.filter(|key| !keys.contains(key) && !self.seen_since(key, begun));
+        for key in missing.collect::<Vec<_>>() {
             self.record(&key, None, Source::Told, now, dirty);
         }
         self.former.retain(|_, former| former.at.saturating_add(FORMER_KEPT) > now.mono);

@@ -6,10 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::model::UsageClass;
-
-use super::offerings::Offering;
-use super::{Class, Now, Unit};
+use super::now::Now;
 
 /// First pause of an offering that EC2 refused.
 const FIRST: Duration = Duration::from_secs(2);
@@ -32,54 +29,35 @@ pub(crate) struct OfferingRefusal {
 }
 
 impl OfferingRefusal {
+    /// Of an offering that EC2 did not refuse yet.
+    pub(super) const fn new(now: &Now) -> Self {
+        Self { why: String::new(), times: 0, until: Duration::ZERO, last: now.wall, before: None }
+    }
+
+    /// EC2 refused an order. Orders that were on their way together count once.
+    pub(super) fn again(&mut self, why: String, now: &Now) {
+        self.why = why;
+        if now.mono >= self.until {
+            self.until = now.mono + (FIRST * 2_u32.pow(self.times.min(8))).min(LONGEST);
+            self.before = (self.times > 0).then_some(self.last);
+            self.last = now.wall;
+            self.times = self.times.saturating_add(1);
+        }
+    }
+
     /// Until when nothing of it is ordered.
     pub(super) const fn until(&self) -> Duration {
         self.until
     }
-}
 
-impl Class {
-    /// Whether an offering is what a request chose itself, and not what the class's spec says.
-    pub(super) fn is_chosen(&self, offering: &Offering) -> bool {
-        let usage = |of: UsageClass| self.pool.as_ref().is_some_and(|pool| pool.spec.usage_class != of);
-        !offering.types.is_empty() || usage(offering.usage)
+    /// EC2's last words.
+    pub(crate) fn why(&self) -> &str {
+        &self.why
     }
 
-    /// EC2 refused an order of an offering that a request chose. Orders that were on their way together count once.
-    /// Answers which requests are judged again.
-    pub(super) fn refuse(&mut self, offering: &Offering, why: String, now: &Now) -> Vec<Unit> {
-        let first = || OfferingRefusal {
-            why: String::new(),
-            times: 0,
-            until: Duration::ZERO,
-            last: now.wall,
-            before: None,
-        };
-        let backoff = self.offerings.entry(offering.clone()).or_default();
-        let refusal = backoff.refused.get_or_insert_with(first);
-        refusal.why = why;
-        if now.mono >= refusal.until {
-            refusal.until = now.mono + (FIRST * 2_u32.pow(refusal.times.min(8))).min(LONGEST);
-            refusal.before = (refusal.times > 0).then_some(refusal.last);
-            refusal.last = now.wall;
-            refusal.times = refusal.times.saturating_add(1);
-        }
-        let alike = self.waiting.demands().iter().filter(|(demand, _)| {
-            demand.instance_types.as_deref().unwrap_or_default() == offering.types.as_slice()
-        });
-        let keys = alike.flat_map(|(_, places)| places.iter().map(|(_, key)| key.clone()));
-        keys.map(Unit::Request).collect()
-    }
-
-    /// EC2's last words on an offering.
-    pub(crate) fn refusal_of(&self, offering: &Offering) -> Option<&str> {
-        self.offerings.get(offering)?.refused.as_ref().map(|refusal| refusal.why.as_str())
-    }
-
-    /// EC2's last words on an offering that it refused twice since a moment.
-    pub(crate) fn refused_twice(&self, offering: &Offering, since: Timestamp) -> Option<&str> {
-        let refusal = self.offerings.get(offering)?.refused.as_ref()?;
-        refusal.before.filter(|before| *before >= since).map(|_| refusal.why.as_str())
+    /// EC2's last words, where it refused twice since a moment.
+    pub(crate) fn twice_since(&self, since: Timestamp) -> Option<&str> {
+        self.before.filter(|before| *before >= since).map(|_| self.why.as_str())
     }
 }
 

@@ -94,6 +94,17 @@ impl Tracked {
         self.unlabelled = Some((claim.id.clone(), if refused { u32::MAX } else { times }));
     }
 
+    /// The record of the machine changed from this one.
+    pub(super) fn rested(&mut self, old: &Instance, now: Duration) {
+        if self.instance.pooled_at() != old.pooled_at() {
+            self.rest = RestOf::default();
+        }
+        let id = |of: &Instance| of.ahead.as_ref().map(|ahead| ahead.id.clone());
+        if self.instance.ahead.is_some() && id(&self.instance) != id(old) {
+            self.rest.refused(now);
+        }
+    }
+
     pub(crate) fn new(instance: Instance) -> Self {
         Self {
             instance,
