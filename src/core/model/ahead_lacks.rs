@@ -68,6 +68,28 @@ mod tests {
     }
 
     #[test]
+    fn a_flag_or_auto_is_read_and_auto_is_never_stored() {
+        for (said, read, stored) in [
+            (json!({}), RegisteredAhead::Auto, None),
+            (json!({"registeredAhead": "auto"}), RegisteredAhead::Auto, None),
+            (json!({"registeredAhead": true}), RegisteredAhead::Always, Some(json!(true))),
+            (json!({"registeredAhead": false}), RegisteredAhead::Never, Some(json!(false))),
+        ] {
+            let spec = spec(&said);
+            assert_eq!(spec.registered_ahead, read, "{said}");
+            assert_eq!(
+                serde_json::to_value(&spec).unwrap().get("registeredAhead").cloned(),
+                stored,
+                "{said}"
+            );
+        }
+        for bad in [json!("yes"), json!(1), json!(null), json!(["auto"]), json!("true")] {
+            let read = serde_json::from_value::<RegisteredAhead>(bad.clone());
+            assert!(read.unwrap_err().to_string().contains("true, false or auto"), "{bad}");
+        }
+    }
+
+    #[test]
     fn all_that_a_spec_lacks_is_told_at_once_with_what_to_set() {
         let lacks = |more: Value| spec(&more).ahead_lacks().map(|off| off.as_str()).collect::<Vec<_>>();
         let none: [&str; 0] = [];

@@ -216,37 +216,7 @@ impl AheadStatus {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
-
     use super::*;
-
-    fn spec(more: &Value) -> PoolSpec {
-        let mut fields = json!({"resourceClass": "linux"});
-        fields.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        serde_json::from_value(fields).unwrap()
-    }
-
-    #[test]
-    fn a_flag_or_auto_is_read_and_auto_is_never_stored() {
-        for (said, read, stored) in [
-            (json!({}), RegisteredAhead::Auto, None),
-            (json!({"registeredAhead": "auto"}), RegisteredAhead::Auto, None),
-            (json!({"registeredAhead": true}), RegisteredAhead::Always, Some(json!(true))),
-            (json!({"registeredAhead": false}), RegisteredAhead::Never, Some(json!(false))),
-        ] {
-            let spec = spec(&said);
-            assert_eq!(spec.registered_ahead, read, "{said}");
-            assert_eq!(
-                serde_json::to_value(&spec).unwrap().get("registeredAhead").cloned(),
-                stored,
-                "{said}"
-            );
-        }
-        for bad in [json!("yes"), json!(1), json!(null), json!(["auto"]), json!("true")] {
-            let read = serde_json::from_value::<RegisteredAhead>(bad.clone());
-            assert!(read.unwrap_err().to_string().contains("true, false or auto"), "{bad}");
-        }
-    }
 
     #[test]
     fn a_status_tells_what_it_was_made_of_and_nothing_else() {
