@@ -45,7 +45,7 @@ mod timing;
 mod transition;
 mod variable;
 
-pub use agent::{Agent, Interruption, InterruptionAction, RunnerTrouble, TroubleKind};
+pub use agent::{Agent, Interruption, InterruptionAction, Rebalance, RunnerTrouble, TroubleKind};
 pub use ahead::{Ahead, AheadReport};
 pub use bounds::{MOST_RECORD_BYTES, bounded};
 pub use condition::{Condition, ConditionType};

@@ -7,8 +7,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::model::{
     Agent, AttributeValue, Claim, ClaimId, ClassName, Instance, InstanceArn, InstanceFacts, InstanceId, Item,
-    Launch, LaunchId, LaunchPhase, Life, Pool, Reading, Reason, Record, RecordId, Repository, Request,
-    RequestKey, RequestName, RunId, Signal, Threshold, Timing, UsageClass, Versioned, read,
+    Launch, LaunchId, LaunchPhase, Life, Pool, Reading, Reason, Rebalance, Record, RecordId, Repository,
+    Request, RequestKey, RequestName, RunId, Signal, Threshold, Timing, UsageClass, Versioned, read,
 };
 use crate::ports::{Machine, MachineState};
 
@@ -40,6 +40,7 @@ pub(crate) fn a_minute_each() -> Policy {
         github: false,
         organization: false,
         inventory: false,
+        rebalance: Rebalance::Last,
     }
 }
 
@@ -314,6 +315,7 @@ impl Scene {
             github: false,
             organization: false,
             inventory: true,
+            rebalance: Rebalance::Last,
         };
         let now = Now { wall: start(), mono: secs(10_000), seen: secs(10_000) };
         let mut scene = Self { yard: Yard::default(), policy, now, role: Role { lease: Some(4) } };

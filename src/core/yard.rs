@@ -7,8 +7,8 @@ use std::time::Duration;
 use indexmap::IndexMap;
 
 use crate::model::{
-    Agent, ClassName, InstanceArn, InstanceFacts, InstanceId, Launch, LaunchId, LaunchPhase, Lease, Life,
-    Pool, RecordId, Repository, Request, RequestKey, RunnerPackage, Slot,
+    Agent, ClassName, InstanceArn, InstanceFacts, InstanceId, Launch, LaunchId, LaunchPhase, Lease, Pool,
+    RecordId, Repository, Request, RequestKey, RunnerPackage, Slot,
 };
 use crate::ports::Machine;
 use crate::ports::github::{EndOfLife, RunnerSupport};
@@ -125,8 +125,8 @@ pub struct Yard {
     pub ends: BTreeMap<String, EndOfLife>,
     /// The classes that GitHub refuses the labels of claims whose runners were registered ahead.
     pub(crate) refused_labels: BTreeMap<ClassName, RefusedLabels>,
-    /// Whether GitHub did not answer when it was last asked.
-    pub github_down: bool,
+    /// The accounts for which GitHub did not answer when it was last asked, in lower case.
+    pub github_down: BTreeSet<String>,
     /// When the last complete list of the table was begun, on the monotonic clock.
     pub listed: Option<Duration>,
     /// When each record that has no other place here was last seen, on the monotonic clock.
@@ -247,21 +247,11 @@ impl Yard {
         self.open.get(&repository.as_str().to_ascii_lowercase()).copied().unwrap_or(0)
     }
 
-    /// Whether a notice from EC2 needs no action now: the machine is not ours, has ended, or serves a run and is only
-    /// at risk.
+    /// Whether a notice from EC2 needs no action now: the machine is not ours, has ended, or is only at risk, which its
+    /// agent says too.
     pub fn settled_notice(&self, id: &InstanceId) -> bool {
         let Some(tracked) = self.by_id(id) else { return true };
-        let waits = tracked.changed || tracked.is_interrupted();
-        match tracked.instance.life {
-            Life::Terminated { .. } => true,
-            Life::Created { run: None } | Life::Idle { pooled_at: Some(_) } => {
-                !waits && tracked.interruption().is_none()
-            }
-            Life::Created { run: Some(_) }
-            | Life::Claimed { .. }
-            | Life::Running { .. }
-            | Life::Idle { pooled_at: None } => !waits,
-        }
+        !tracked.instance.state().live() || !(tracked.changed || tracked.is_interrupted())
     }
 
     /// Every unit there is.

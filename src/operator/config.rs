@@ -25,7 +25,7 @@ use crate::decide::{Followed, Following};
 use crate::ledger::Prices;
 use crate::limits::{Limits, Rate};
 pub use crate::model::RunnerPackage;
-use crate::model::{FieldError, TableName, Timing, YardSharing, origin_of, words};
+use crate::model::{FieldError, Rebalance, TableName, Timing, YardSharing, origin_of, words};
 use crate::telemetry;
 use reader::Reader;
 
@@ -110,6 +110,8 @@ pub struct Config {
     pub queue: QueueKind,
     /// The queue on which EC2 says which machines it takes back; none when nobody listens.
     pub interruptions: Option<String>,
+    /// What is done about machines that EC2 expects to take back.
+    pub rebalance: Rebalance,
     /// How long the history table keeps what is over.
     pub history_keep: Duration,
     /// With whom runners are registered; none when nowhere.
@@ -342,6 +344,7 @@ impl Config {
         let queue = reader.parsed("queue.kind", str::parse);
         check::queue(queue, compute, reader);
         let interruptions = reader.optional("interruptions.queue", reader::queue_name);
+        let rebalance = reader.parsed("interruptions.rebalance", str::parse);
         let history_keep = reader.parsed("history.keep", reader::keep);
         let github = GitHub::read(reader);
         let listen = reader.parsed("admin.listen", reader::address);
@@ -357,6 +360,7 @@ impl Config {
             sharing: sharing?,
             queue: queue?,
             interruptions: interruptions?,
+            rebalance: rebalance?,
             history_keep: history_keep?,
             github: github?,
             listen: listen?,

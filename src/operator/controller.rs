@@ -37,7 +37,7 @@ use crate::admin::Health;
 use crate::decide::{Following, Policy};
 use crate::ledger::Prices;
 use crate::metrics::Metrics;
-use crate::model::{TableName, Timing, YardSharing};
+use crate::model::{Rebalance, TableName, Timing, YardSharing};
 use crate::ports::{Clock, Compute, Doorbell, Entropy, GitHub, Notices, PoolQueue, Store};
 
 pub use credential_issuer::CredentialIssuer;
@@ -86,6 +86,8 @@ pub struct Settings {
     pub table: TableName,
     /// Whether runners are registered for a whole organisation instead of one repository.
     pub organization: bool,
+    /// What is done about machines that EC2 expects to take back.
+    pub rebalance: Rebalance,
     /// The deadlines and intervals.
     pub timing: Timing,
     /// How many requests of one repository may be open at the same time.
@@ -148,6 +150,7 @@ impl Settings {
             github,
             organization: self.organization,
             inventory,
+            rebalance: self.rebalance,
         }
     }
 }

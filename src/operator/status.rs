@@ -47,7 +47,7 @@ pub struct Snapshot {
     /// Why nobody leads, where no operator does: nothing is launched then.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub leaderless: Option<String>,
-    /// Whether GitHub did not answer when it was last asked.
+    /// Whether GitHub did not answer when it was last asked for some account.
     pub github_down: bool,
     /// Records that cannot be read, those of a newer program included.
     pub unreadable: usize,

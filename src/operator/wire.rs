@@ -264,6 +264,7 @@ fn settings(config: &Config, identity: String) -> Settings {
             ScopeKind::Organization => true,
             ScopeKind::Repository => false,
         }),
+        rebalance: config.rebalance,
         timing: config.timing,
         requests_per_repository: config.requests_per_repository,
         runner_version: config.agent.runner.any().map(|runner| runner.version.clone()),

@@ -28,6 +28,7 @@ pub fn a_minute_each() -> Policy {
         github: false,
         organization: false,
         inventory: false,
+        rebalance: runyard_core::model::Rebalance::Last,
     }
 }
 

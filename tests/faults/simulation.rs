@@ -10,6 +10,7 @@ mod laws;
 mod ledger;
 mod life;
 mod machines;
+mod neighbours;
 mod operators;
 mod plans;
 mod services;
@@ -29,7 +30,7 @@ use std::time::Duration;
 
 use bugs::Bug;
 use fault_rates::Fault;
-use life::{Report, live, live_under};
+use life::{Report, live, live_under, live_with_neighbours};
 
 /// Runs of workflows in the test of those.
 const RUNS: u64 = 1000;
@@ -182,6 +183,22 @@ fn each_of_a_thousand_runs_gets_its_machines_or_a_reason() {
     assert!(outcomes["served"] * 5 > runs, "machines are had nevertheless: {outcomes:?}");
 }
 
+/// Seeds of neighbours in every run of the tests.
+const NEIGHBOURS: u64 = 30;
+
+/// L15: a typo, a wrong run, a wrong credential and idle machines of other trust domains cost nobody else his machines.
+#[test]
+fn no_request_fails_or_waits_for_what_its_neighbours_do() {
+    let seeds = asked("SEED").map_or(1..=NEIGHBOURS, |seed| seed..=seed);
+    let told = asked("SEED").is_some();
+    let mut served = 0;
+    for seed in seeds {
+        served += live_with_neighbours(seed, told, None).unwrap_or_else(|why| panic!("{why}"));
+    }
+    println!("{served} requests served");
+    assert!(told || served > 5 * NEIGHBOURS, "{served} served: the law was hardly asked");
+}
+
 /// Most seeds until a defect must be seen.
 const PATIENCE: u64 = 200;
 
@@ -195,10 +212,14 @@ fn every_seeded_bug_is_seen() {
             scope.spawn(|| {
                 while let Some(bug) = bugs.get(next.fetch_add(1, Ordering::SeqCst) as usize).copied() {
                     let mut calls = 0;
-                    let found = (1..=PATIENCE)
-                        .map(|seed| live(seed, false, Some(bug)))
-                        .inspect(|report| calls += report.calls)
-                        .find_map(|report| report.failure);
+                    let found = (1..=PATIENCE).find_map(|seed| {
+                        if bug.harms_neighbours() {
+                            return live_with_neighbours(seed, false, Some(bug)).err();
+                        }
+                        let report = live(seed, false, Some(bug));
+                        calls += report.calls;
+                        report.failure
+                    });
                     match found {
                         Some(failure) => {
                             let seen = failure.lines().next().unwrap_or_default();

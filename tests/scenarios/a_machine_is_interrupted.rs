@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use runyard::model::{ConditionType, InstanceId, Request, State};
+use runyard::model::{ConditionType, InstanceId, Rebalance, Request, State};
 use runyard::ports::{Clock, MachineState, QueueError};
 use runyard_fakes::Fault;
 
@@ -30,8 +30,8 @@ async fn pooled(world: &World, n: usize) -> Vec<InstanceId> {
 
 #[tokio::test(start_paused = true)]
 async fn a_free_machine_leaves_the_pool_at_once_and_is_replaced() {
-    for golden in [WARNING, REBALANCE] {
-        let world = World::new();
+    for (golden, rebalance) in [(WARNING, Rebalance::Ignore), (REBALANCE, Rebalance::End)] {
+        let world = World::new().set(|settings| settings.rebalance = rebalance);
         world.pool(linux(1, 5)).await;
         world.start();
         let taken = pooled(&world, 1).await.remove(0);
@@ -73,8 +73,33 @@ async fn an_interrupted_running_machine_ends_in_time_and_degrades_its_request() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_machine_at_risk_finishes_and_is_not_pooled_again() {
+async fn an_idle_machine_at_risk_leaves_the_pool_when_its_replacement_is_idle() {
     let world = World::new();
+    world.pool(linux(1, 5)).await;
+    world.start();
+    let risky = pooled(&world, 1).await.remove(0);
+    world.notices.post(&event(&world, REBALANCE, &risky));
+    world.until("acknowledged", Duration::from_secs(5), async || world.notices.bodies().is_empty()).await;
+    assert_eq!(world.pooled()[0].facts.instance_id, risky, "its replacement boots first");
+    world.until("it left", Duration::from_secs(120), async || world.reasons() == ["interrupted"]).await;
+    assert_ne!(pooled(&world, 1).await.remove(0), risky);
+    world.sleep(600).await;
+    assert_eq!(
+        (world.pooled().len(), world.reasons().len()),
+        (1, 1),
+        "and nothing more is ended or launched"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_at_risk_finishes_and_is_pooled_again_only_where_that_is_wanted() {
+    for (rebalance, ended) in [(Rebalance::Last, false), (Rebalance::End, true)] {
+        at_risk_after_its_run(rebalance, ended).await;
+    }
+}
+
+async fn at_risk_after_its_run(rebalance: Rebalance, ended: bool) {
+    let world = World::new().set(|settings| settings.rebalance = rebalance);
     world.pool(linux(0, 5)).await;
     world.start();
     let key = world.provision("1", "linux", 1, serde_json::json!({})).await;
@@ -87,7 +112,12 @@ async fn a_machine_at_risk_finishes_and_is_not_pooled_again() {
     assert_eq!(degraded(&world.request(&key).await), None);
     world.release(&key).await;
     world.until_phase(&key, "Released", 60).await;
-    assert_eq!(world.reasons(), ["interrupted"]);
+    let reasons: &[&str] = if ended { &["interrupted"] } else { &[] };
+    world
+        .until("it is over", Duration::from_secs(60), async || world.in_state(State::Running).is_empty())
+        .await;
+    world.sleep(30).await;
+    assert_eq!((world.reasons(), world.pooled().len()), (reasons.to_vec(), usize::from(!ended)));
 }
 
 #[tokio::test(start_paused = true)]

@@ -45,6 +45,7 @@ pub fn settings(identity: &str) -> Settings {
         identity: identity.into(),
         table: "runyard".parse().unwrap(),
         organization: false,
+        rebalance: runyard::model::Rebalance::Last,
         timing: as_shipped(),
         requests_per_repository: 2000,
         runner_version: None,

@@ -20,6 +20,7 @@ DURATION = re.compile(r"\d+(ms|s|m|h)")
 CHOICES = {
     ("compute", "kind"): ["ec2", "none"],
     ("queue", "kind"): ["sqs", "memory"],
+    ("interruptions", "rebalance"): ["ignore", "last", "end"],
     ("github", "kind"): ["real", "none"],
     ("github", "scope"): ["repository", "organization"],
     ("log", "format"): ["human", "json"],

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 use crate::model::{
     ClassName, Hours, Instance, InstanceArn, LAUNCH_LIMIT, Launch, LaunchId, LaunchPhase, Pool, PoolSpec,
-    RecordId, Request, RequestKey, Slot, UsageClass, after,
+    Rebalance, RecordId, Request, RequestKey, Slot, UsageClass, after,
 };
 
 use crate::decide::boots;
@@ -43,16 +43,20 @@ pub(super) fn retiring(instance: &Instance, spec: &PoolSpec, now: Timestamp) -> 
         || instance.hold.is_some()
 }
 
-/// The drifted idle machines of a class that are to be replaced now: the oldest first, as many as `atOnce` allows less
-/// those that are ending. None while launches back off.
+/// The idle machines of a class that are to be replaced now, because they drifted or EC2 expects to take them back: the
+/// oldest first, as many as `atOnce` allows less those that are ending. None while launches back off, and outside the
+/// class's hours only those at risk.
 pub(super) fn giving_way<'a>(cx: &Context<'_>, class: &'a Class) -> BTreeSet<&'a InstanceArn> {
     let Some(spec) = class.pool.as_ref().map(|pool| &pool.spec) else { return BTreeSet::new() };
-    let open = spec.replacement.hours_at(cx.now.wall) == Hours::Open;
-    if class.drifted.is_empty() || spec.paused || cx.now.mono < class.backoff.until || !open {
+    let at_risk = (cx.policy.rebalance == Rebalance::Last).then_some(&class.at_risk);
+    let at_risk = at_risk.filter(|at_risk| !at_risk.is_empty());
+    if class.drifted.is_empty() && at_risk.is_none() || spec.paused || cx.now.mono < class.backoff.until {
         return BTreeSet::new();
     }
+    let open = spec.replacement.hours_at(cx.now.wall) == Hours::Open;
+    let drifted = open.then_some(&class.drifted);
     let at_once = (spec.replacement.at_once as usize).saturating_sub(class.departing.len());
-    class.drifted.iter().take(at_once).map(|(_, arn)| arn).collect()
+    at_risk.into_iter().chain(drifted).flatten().take(at_once).map(|(_, arn)| arn).collect()
 }
 
 /// What a class launches: gathered request by request, the oldest first, planned at the end.

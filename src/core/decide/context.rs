@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::ledger::Prices;
-use crate::model::{LaunchTemplate, RunnerPackage, Timing, YardSharing};
-use crate::yard::{Now, Yard};
+use crate::model::{Interruption, LaunchTemplate, Rebalance, RunnerPackage, Timing, YardSharing};
+use crate::yard::{Now, Tracked, Yard};
 
 /// The settings decisions depend on (contract, section 8).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +25,20 @@ pub struct Policy {
     pub organization: bool,
     /// Whether the compute port knows all machines.
     pub inventory: bool,
+    /// What is done about machines at risk (`interruptions.rebalance`).
+    pub rebalance: Rebalance,
+}
+
+impl Policy {
+    /// EC2's notice about a machine, where a machine that serves nobody ends for it.
+    pub(super) fn ends_free<'a>(&self, tracked: &'a Tracked) -> Option<&'a Interruption> {
+        tracked.interruption().filter(|_| tracked.is_interrupted() || self.rebalance == Rebalance::End)
+    }
+
+    /// Whether a machine is claimed last and replaced, because EC2 expects to take it back.
+    pub(super) fn spares(&self, tracked: &Tracked) -> bool {
+        self.rebalance == Rebalance::Last && tracked.is_at_risk()
+    }
 }
 
 /// Machines that get the runner package that GitHub's list names, by architecture.

@@ -60,8 +60,9 @@ pub(super) struct Matcher<'a> {
     listed: BTreeMap<RequestKey, Vec<(usize, &'a InstanceArn)>>,
     /// Machines that keep something of a repository, by that; none where the class keeps nothing.
     warm: BTreeMap<&'a str, Vec<(usize, &'a InstanceArn)>>,
-    /// Machines whose agents have not spoken for a while, by when they did, with their groups: they are used last.
-    late: BTreeSet<(Duration, usize, &'a InstanceArn)>,
+    /// Machines that are used last, with their groups: those that EC2 expects to take back, then those whose agents have
+    /// not spoken for a while, by when they did.
+    last: BTreeSet<(Duration, usize, &'a InstanceArn)>,
     /// Machines that were given to a request.
     given: BTreeSet<InstanceArn>,
     /// Former requests that [`Matcher::met`] has not returned yet.
@@ -81,8 +82,8 @@ impl<'a> Matcher<'a> {
         let cursors: Vec<Cursor<'_>> = class.free.iter().map(cursor).collect();
         let (fits, listed, warm) = (BTreeMap::new(), BTreeMap::new(), warm(cx, class, spec));
         let (named, passed, given, met) = (Vec::new(), BTreeSet::new(), BTreeSet::new(), Vec::new());
-        let late = BTreeSet::new();
-        let mut matcher = Self { cx, spec, cursors, fits, named, passed, listed, warm, late, given, met };
+        let last = BTreeSet::new();
+        let mut matcher = Self { cx, spec, cursors, fits, named, passed, listed, warm, last, given, met };
         // Ignore hints for instances that are no longer pooled, or are of another class.
         for tracked in class.hints.iter().filter_map(|id| cx.yard.by_id(id)) {
             let instance = &tracked.instance;
@@ -106,9 +107,9 @@ impl<'a> Matcher<'a> {
             return false;
         }
         let Some(former) = former_that_lists(self.cx, &tracked.instance) else {
-            let late = tracked.beat.filter(|_| late(self.cx, tracked));
-            self.late.extend(late.map(|beat| (beat.at, at, arn)));
-            return late.is_none();
+            let last = comes_last(self.cx, tracked);
+            self.last.extend(last.map(|order| (order, at, arn)));
+            return last.is_none();
         };
         self.met.push(former.clone());
         self.listed.entry(former.clone()).or_default().push((at, arn));
@@ -146,7 +147,7 @@ impl<'a> Matcher<'a> {
     }
 
     /// Picks at most `lack` machines for a request among those nobody was given: first what the queue named, then what
-    /// the request itself still lists, then what expires last, and at the end what has not spoken for a while.
+    /// the request itself still lists, then what expires last, and at the end what is used last.
     pub(super) fn pick(&mut self, key: &RequestKey, demand: &Demand, lack: u32) -> Share {
         let mut share = Share::default();
         let groups = self.fit(demand);
@@ -179,13 +180,13 @@ impl<'a> Matcher<'a> {
         }
         let last = groups.iter().copied().max_by_key(|at| self.cursors[*at].head);
         let last = last.and_then(|at| self.cursors[at].head.take().map(|(_, arn)| (at, arn)));
-        last.or_else(|| self.next_late(groups))
+        last.or_else(|| self.next_last(groups))
     }
 
-    /// Of the machines that have not spoken for a while, the one that spoke last.
-    fn next_late(&mut self, groups: &[usize]) -> Option<(usize, &'a InstanceArn)> {
-        let last = *self.late.iter().rev().find(|(_, at, _)| groups.contains(at))?;
-        self.late.remove(&last);
+    /// The next of the machines that are used last.
+    fn next_last(&mut self, groups: &[usize]) -> Option<(usize, &'a InstanceArn)> {
+        let last = *self.last.iter().rev().find(|(_, at, _)| groups.contains(at))?;
+        self.last.remove(&last);
         Some((last.1, last.2))
     }
 
@@ -222,11 +223,11 @@ impl<'a> Matcher<'a> {
         None
     }
 
-    /// The machine, if nobody was given it, a request can claim it now, and it spoke lately.
+    /// The machine, if nobody was given it, a request can claim it now, and it is not one of those that are used last.
     fn is_free(&self, arn: &InstanceArn) -> Option<&'a Tracked> {
         let tracked = self.cx.yard.instance(arn).filter(|_| !self.given.contains(arn))?;
         let free = unfit(self.cx, self.spec, tracked).is_none()
-            && !late(self.cx, tracked)
+            && comes_last(self.cx, tracked).is_none()
             && former_that_lists(self.cx, &tracked.instance).is_none();
         free.then_some(tracked)
     }
@@ -245,8 +246,8 @@ impl<'a> Matcher<'a> {
         (0..self.cursors.len()).for_each(|at| self.advance(at));
         let heads = (0..self.cursors.len()).filter(|at| self.cursors[*at].head.is_some());
         let named = self.named.iter().chain(self.listed.values().flatten()).map(|(at, _)| *at);
-        let late = self.late.iter().map(|(_, at, _)| *at);
-        heads.chain(named).chain(late).map(|at| self.cursors[at].group.trust_domain.clone()).collect()
+        let last = self.last.iter().map(|(_, at, _)| *at);
+        heads.chain(named).chain(last).map(|at| self.cursors[at].group.trust_domain.clone()).collect()
     }
 
     /// Notes machines that were given to a request whose record is being written: it may not need them.
@@ -304,12 +305,18 @@ pub(super) fn mismatch(spec: &PoolSpec, request: &Request, instance: &Instance) 
     Demand::of(request, spec).refuses(spec, &MachineGroup::of(instance))
 }
 
+/// Where a machine comes among those that are used last, the greatest first; none for the others.
+fn comes_last(cx: &Context<'_>, tracked: &Tracked) -> Option<Duration> {
+    let late = tracked.beat.filter(|_| late(cx, tracked)).map(|beat| beat.at);
+    late.or_else(|| cx.policy.spares(tracked).then_some(Duration::MAX))
+}
+
 /// Why no request can claim a pooled machine now; none when one can.
 fn unfit(cx: &Context<'_>, spec: &PoolSpec, tracked: &Tracked) -> Option<Refusal> {
     let instance = &tracked.instance;
     let left = instance.threshold.map(|threshold| threshold.at.duration_since(cx.now.wall));
     let least = jiff::SignedDuration::try_from(LEAST_LEFT).unwrap_or_default();
-    if tracked.interruption().is_some() || capacity::retiring(instance, spec, cx.now.wall) {
+    if cx.policy.ends_free(tracked).is_some() || capacity::retiring(instance, spec, cx.now.wall) {
         return Some(Refusal::Retiring);
     }
     if left.is_none_or(|left| left < least) {

@@ -249,7 +249,7 @@ fn trouble(yard: &Yard, now: &Now, tracked: &Tracked) -> Option<String> {
         };
     }
     let agent = tracked.agent.as_ref();
-    if let Some(notice) = tracked.interruption() {
+    if let Some(notice) = tracked.interruption().filter(|_| tracked.is_interrupted()) {
         return Some(format!("spot interruption: EC2 takes it back ({})", notice.action));
     }
     let signal = agent.and_then(|agent| agent.signal);

@@ -28,6 +28,18 @@ words! {
 }
 
 words! {
+    /// What is done about a machine that EC2 expects to take back, but not for certain.
+    Rebalance {
+        /// Nothing.
+        Ignore = "ignore",
+        /// It is claimed last, and leaves the pool once its replacement is idle.
+        Last = "last",
+        /// It leaves the pool at once, or does not enter it.
+        End = "end",
+    }
+}
+
+words! {
     /// Why a runner does not listen.
     TroubleKind {
         /// It cannot reach GitHub, or GitHub is not well.

@@ -88,6 +88,8 @@ pub struct Class {
     pub(crate) digest: Option<String>,
     /// Drifted pooled machines, the oldest first.
     pub(crate) drifted: BTreeSet<(Timestamp, InstanceArn)>,
+    /// Pooled machines that EC2 expects to take back, the oldest first.
+    pub(crate) at_risk: BTreeSet<(Timestamp, InstanceArn)>,
     /// Machines that were ended for drift and are not gone yet.
     pub(crate) departing: BTreeSet<InstanceArn>,
     /// Offerings without capacity, or that EC2 refused as requests chose them, and their backoffs.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::{Class, LaunchBackoff, Now, Unit};
+use super::{Class, LaunchBackoff, Now, Tracked, Unit};
 use crate::model::{ClassName, Instance, InstanceArn, Life, Reason, State, UsageClass};
 
 /// Longest backoff of a class's launches.
@@ -140,6 +140,18 @@ pub(crate) fn tally(
     }
 }
 
+/// Notes a pooled machine that EC2 expects to take back, after its record or its notice changed.
+pub(super) fn risks(classes: &mut BTreeMap<ClassName, Class>, tracked: &Tracked) {
+    let facts = &tracked.instance.facts;
+    let Some(class) = classes.get_mut(&facts.resource_class) else { return };
+    let age = (facts.created_at, facts.instance_arn.clone());
+    if tracked.is_at_risk() && tracked.instance.pooled_at().is_some() {
+        class.at_risk.insert(age)
+    } else {
+        class.at_risk.remove(&age)
+    };
+}
+
 /// Adds a pooled machine to the indexes of its class's pool, or removes it.
 fn tally_pooled(class: &mut Class, arn: &InstanceArn, instance: &Instance, add: bool) {
     let place = (instance.threshold.map_or(Timestamp::MAX, |t| t.at), arn.clone());
@@ -154,6 +166,9 @@ fn tally_pooled(class: &mut Class, arn: &InstanceArn, instance: &Instance, add: 
         class.drifted.insert(age.clone());
     } else {
         class.drifted.remove(&age);
+    }
+    if !add {
+        class.at_risk.remove(&age);
     }
     if add && class.is_expired(instance) {
         class.expired.insert(arn.clone());

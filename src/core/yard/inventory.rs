@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
+use super::counts::risks;
 use super::{Class, Now, Offering, Ordered, Tracked, Unit, Yard};
 use crate::model::{ClassName, InstanceArn, Launch, LaunchId, Life, News, Notice, UsageClass};
 use crate::ports::{ComputeError, Launched, Machine, MachineState, StateReason};
@@ -76,8 +77,9 @@ impl Yard {
                 tracked.notice = Some(graver);
             }
         });
-        let request = self.instances.get(&arn).and_then(|tracked| tracked.instance.held_by());
-        dirty.extend(request.and_then(Unit::of_request));
+        let Some(tracked) = self.instances.get(&arn) else { return };
+        risks(&mut self.classes, tracked);
+        dirty.extend(tracked.instance.held_by().and_then(Unit::of_request));
     }
 
     pub(crate) fn of(

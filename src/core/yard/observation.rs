@@ -45,8 +45,8 @@ pub enum Observation {
     Inventory(Vec<Machine>),
     /// A notice from EC2 about a machine.
     Notice(Notice),
-    /// Whether GitHub answered.
-    GitHub(bool),
+    /// Whether GitHub answered a call about a machine.
+    GitHub(InstanceArn, bool),
     /// GitHub takes the runner of a machine's last claim for busy and does not remove it.
     RunnerBusy(InstanceArn),
     /// A call that a machine waits for was not made, to keep within GitHub's limits, and is not for this long.

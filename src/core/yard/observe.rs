@@ -3,6 +3,7 @@
 //! never replaces a newer one, and a record made anew under the same key is another record.
 
 mod ahead;
+mod github;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -61,7 +62,7 @@ impl Yard {
             Observation::WhyEnded(arn, reason) => self.why_ended(&arn, reason, now, &mut dirty),
             Observation::Inventory(machines) => self.inventory(machines, now, &mut dirty),
             Observation::Notice(notice) => self.noticed(notice, &mut dirty),
-            Observation::GitHub(answered) => self.github_down = !answered,
+            Observation::GitHub(arn, answered) => self.github_said(&arn, answered),
             Observation::RunnerBusy(arn) => self.of(&arn, &mut dirty, Tracked::runner_busy),
             Observation::PutOff(arn, wait) => self.of(&arn, &mut dirty, |of| of.put_off(now.mono + wait)),
             Observation::LabelFailed(arn, refused) => self.label_failed(&arn, refused, now, &mut dirty),
@@ -394,6 +395,7 @@ impl Yard {
         for request in self.requests.keys().cloned().collect::<Vec<_>>() {
             self.enqueue(&request, now, dirty);
         }
+        self.forget_accounts();
         self.forget_classes();
         dirty.extend(self.units());
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::counts::spoke;
+use super::counts::{risks, spoke};
 use super::observe::Source;
 use super::{Beat, Class, Now, Tracked, TrackedLaunch, Unit, Yard};
 use crate::model::{Agent, Launch, LaunchPhase, Pool, RecordId, UsageClass, pool_launch_digest};
@@ -52,6 +52,7 @@ impl Yard {
             (_, None) => tracked.agent = None,
         }
         spoke(&mut self.classes, &tracked.instance.facts.resource_class, spoke_at, tracked.spoke_at());
+        risks(&mut self.classes, tracked);
         dirty.insert(Unit::Instance(arn));
     }
 

@@ -43,8 +43,8 @@ fn a_notice_is_settled_when_nothing_remains_to_be_done_at_once() {
     let one = || machine("i-1");
     for (built, news, settled) in [
         (one(), None, true),
-        (one(), Some(REBALANCE), false),
-        (one().pooled(), Some(REBALANCE), false),
+        (one(), Some(REBALANCE), true),
+        (one().pooled(), Some(REBALANCE), true),
         (one().pooled(), Some(TERMINATE), false),
         (one().running(&request), Some(REBALANCE), true),
         (one().running(&request), Some(TERMINATE), false),

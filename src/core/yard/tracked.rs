@@ -159,6 +159,17 @@ impl Tracked {
         }
     }
 
+    /// The account at GitHub of its present or last claim, in lower case.
+    pub(crate) fn account(&self) -> Option<String> {
+        let request = self.instance.claim.as_ref()?.request.request()?;
+        Some(request.repository.folded().owner().to_owned())
+    }
+
+    /// Whether EC2 only expects to take it back.
+    pub(crate) fn is_at_risk(&self) -> bool {
+        self.interruption().is_some() && !self.is_interrupted()
+    }
+
     /// Whether EC2 will end it for certain, and did not only recommend to rebalance.
     pub(crate) fn is_interrupted(&self) -> bool {
         self.interruption().is_some_and(|notice| match notice.action {

@@ -63,6 +63,7 @@ fn the_defaults_are_the_contracts() {
             sharing: crate::model::YardSharing::default(),
             queue: QueueKind::Sqs,
             interruptions: None,
+            rebalance: Rebalance::Last,
             history_keep: Duration::from_secs(90 * 24 * 3600),
             github: Some(GitHub {
                 api_url: "https://api.github.com".into(),
@@ -208,6 +209,7 @@ const REFUSED: &[(&str, &str, &str, &str)] = &[
     ("[github]\napi_url = \"https://me:hunter2@ghes.example\"", "github.api_url", "password", "without"),
     ("[github]\napi_url = \"https://ghes.example/?a=b\"", "github.api_url", "query", "without"),
     ("[github]\nscope = \"enterprise\"", "github.scope", "not a known value", "organization"),
+    ("[interruptions]\nrebalance = \"first\"", "interruptions.rebalance", "not a known value", "last"),
     ("[github]\napp_id = \"12 34\"", "github.app_id", "not the id", "App"),
     ("[github]\napp_id = 1234", "github.app_id", "two credentials", "clear"),
     ("[github]\napp_key_file = \"/key.pem\"", "github.app_id", "missing", "both"),

@@ -118,7 +118,9 @@ impl Executor {
                     RunProblem::Doubtful(_) | RunProblem::GitHub(_) => None,
                 };
                 // GitHub answered, whatever it says about the run.
-                let seen = std::iter::once(Observation::GitHub(true)).chain(refused).collect();
+                let machine = keys.iter().find_map(|key| key.instance().cloned());
+                let answered = machine.map(|arn| Observation::GitHub(arn, true));
+                let seen = answered.into_iter().chain(refused).collect();
                 let failure = Some(Failure::Credential(CredentialError::Run { request, problem }));
                 Outcome { seen, failure, ..Outcome::default() }
             }

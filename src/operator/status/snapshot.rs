@@ -47,7 +47,7 @@ pub fn snapshot(seen: &SnapshotInput<'_>) -> Snapshot {
         table: seen.table.to_owned(),
         leader: seen.cx.role.lease.is_some(),
         leaderless: seen.cx.role.lease.is_none().then(|| yard.leaderless(&seen.cx.now)).flatten(),
-        github_down: yard.github_down,
+        github_down: !yard.github_down.is_empty(),
         unreadable: yard.unreadable.len() + yard.newer.len(),
         remembers_since: seen.history.since(),
         pools_left_out: yard.classes().count() - pools.len(),

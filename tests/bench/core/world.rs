@@ -44,6 +44,7 @@ pub(crate) fn policy() -> Policy {
         github: false,
         organization: false,
         inventory: false,
+        rebalance: runyard_core::model::Rebalance::Last,
     }
 }
 

@@ -17,7 +17,7 @@ use crate::simulation::fault_rates::Fault;
 use crate::simulation::laws::Laws;
 use crate::simulation::plans::{End, Plan};
 use crate::simulation::world::World;
-use crate::simulation::{injection, machines, operators, users};
+use crate::simulation::{injection, machines, neighbours, operators, users};
 
 /// What one seed showed.
 pub(crate) struct Report {
@@ -80,6 +80,16 @@ pub(crate) fn live_under(seed: u64, told: bool, bug: Option<Bug>, only: Option<&
             passed_over: watched.passed_over_at_most(),
             failure,
         }
+    })
+}
+
+/// Lives one seed of neighbours: how many requests were served, or what is broken.
+pub(crate) fn live_with_neighbours(seed: u64, told: bool, bug: Option<Bug>) -> Result<u64, String> {
+    LocalSet::new().block_on(&runtime(seed), async {
+        let world = Arc::new(World::new(seed, told, bug, Some(&[])));
+        let lived = neighbours::live(&world, seed).await;
+        world.actors.lock().unwrap().clear();
+        lived.map_err(|why| format!("SEED={seed}: {why}\n{}{}", show(&world), world.trace.last()))
     })
 }
 

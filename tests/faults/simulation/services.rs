@@ -89,6 +89,13 @@ impl Services {
         let outcome = if world.fault_rates.lasts(Fault::GitHubAway) || world.strikes(Fault::GitHubFails) {
             sleep(world.chance.millis(1..10_000)).await;
             Err(GitHubError::Unreachable("simulated".into()))
+        } else if world.fault_rates.lasts(Fault::GitHubRefuses) {
+            Err(match world.bug {
+                // The repository's runs are listed as if nothing were wrong.
+                Some(Bug::DeniedIsNotFound) if name == "run" => GitHubError::NotFound("simulated".into()),
+                Some(Bug::DeniedIsNotFound) => return call.await,
+                Some(_) | None => GitHubError::Denied("Bad credentials".into()),
+            })
         } else if world.strikes(Fault::GitHubThrottles) {
             let retry_after = world.chance.seconds(1..90);
             // By GitHub, or by our own budget before it is asked.
@@ -192,11 +199,17 @@ impl Compute for Services {
             return self.provider("launch", &about, lost).await;
         }
         let call = async {
+            if world.bug == Some(Bug::RefusalHoldsClass) && world.refused_lately() {
+                return Err(ComputeError::Refused("simulated: its class is refused".into()));
+            }
             if world.strikes(Fault::LaunchPartial) {
                 world.compute.capacity(Some(chance.number(0..u64::from(order.launch.count)) as u32));
             }
             let outcome = world.compute.launch(order).await;
             world.compute.capacity(None);
+            if matches!(outcome, Err(ComputeError::Refused(_))) {
+                *world.refused.lock().unwrap() = Some(tokio::time::Instant::now());
+            }
             if outcome.is_ok() && world.strikes(Fault::LaunchLosesAnswer) {
                 return Err(ComputeError::Unknown("simulated: the answer was lost".into()));
             }

@@ -175,7 +175,7 @@ impl Table {
             return Ok(());
         }
         let parts = spoiled(world.bug, writes);
-        let last = parts.len() - 1;
+        let last = parts.len().saturating_sub(1);
         for (n, part) in parts.iter().enumerate() {
             Self::apply(world, &self.0.name, part).await?;
             if n < last {

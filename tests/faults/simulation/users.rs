@@ -56,7 +56,7 @@ pub(crate) async fn open(world: &Arc<World>) {
     }
 }
 
-async fn create(person: &Table, spec: Value) {
+pub(crate) async fn create(person: &Table, spec: Value) {
     let spec = serde_json::from_value(spec).unwrap();
     let pool =
         Pool { spec, scale: None, status: PoolStatus::default(), uid: None, version: 1, updated_at: None };
@@ -298,7 +298,7 @@ fn ask(world: &World, of_run: &[&str], of_flood: Option<&str>) -> Vec<String> {
 }
 
 /// The production command, which may be killed at any of its calls.
-async fn command(actor: &Arc<Actor>, arguments: &[&str]) -> Option<Result<(), StepFailed>> {
+pub(crate) async fn command(actor: &Arc<Actor>, arguments: &[&str]) -> Option<Result<(), StepFailed>> {
     let entropy = Arc::new(SeededEntropy::new(actor.world.chance.number(0..u64::MAX)));
     let ports = StepPorts { store: Arc::new(Table(actor.clone())), clock: actor.clone(), entropy };
     let ended = tokio::select! {
@@ -351,7 +351,7 @@ fn is_over(request: &Request) -> bool {
 }
 
 /// Gives back until the command says that it is given back.
-async fn release(actor: &Arc<Actor>, key: &RecordId, of_run: &[&str]) {
+pub(crate) async fn release(actor: &Arc<Actor>, key: &RecordId, of_run: &[&str]) {
     let world = &actor.world;
     let mut asked = vec!["release"];
     asked.extend(of_run);

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use runyard::controller::{GitHubWatch, Settings};
 use runyard::decide::{Followed, Following};
 use runyard::model::{
-    Ahead, Instance, InstanceArn, InstanceId, Item, Life, Place, Record, RecordId, RegistrationMode,
+    Ahead, Instance, InstanceArn, InstanceId, Item, Life, Place, Reason, Record, RecordId, RegistrationMode,
     RunnerPackage, State, Timing, Write,
 };
 use runyard::ports::github::{EndOfLife, RunnerApplication, Scope};
@@ -95,6 +95,8 @@ pub(crate) struct World {
     /// How the version that machines are launched with ends, where it does, and who knows.
     pub(crate) ends: Option<VersionEnds>,
     pub(crate) knowledge: Mutex<Knowledge>,
+    /// When the provider refused an order last.
+    pub(crate) refused: Mutex<Option<tokio::time::Instant>>,
     stirred: AtomicBool,
 }
 
@@ -174,6 +176,7 @@ impl World {
             versions: Mutex::new((newest, BTreeSet::new())),
             ends,
             knowledge: Mutex::default(),
+            refused: Mutex::default(),
             stirred: false.into(),
         }
     }
@@ -182,6 +185,12 @@ impl World {
     pub(crate) fn planned(mode: RegistrationMode, plan: Option<Plan>) -> Self {
         let classes = [("small".to_owned(), mode)].into();
         Self { classes, effects: Effects::planned(plan), ..Self::new(1, false, None, Some(&[])) }
+    }
+
+    /// Whether the provider refused an order within the last two minutes.
+    pub(crate) fn refused_lately(&self) -> bool {
+        let refused = *self.refused.lock().unwrap();
+        refused.is_some_and(|at| at.elapsed() < Duration::from_secs(120))
     }
 
     pub(crate) fn strikes(&self, fault: Fault) -> bool {
@@ -239,12 +248,32 @@ impl World {
             && let Some(after) = laws.instance_of(&write.key)
         {
             self.tell_of(who, after);
+            broken.extend(self.cut_short(&laws, before, after));
             if let Some(sim_host) = self.sim_host(&after.facts.instance_id) {
                 broken.extend(sim_host.judge(self, after));
             }
         }
         drop(laws);
         broken.into_iter().for_each(|what| self.broke(what));
+    }
+
+    /// S36: a machine that serves a run is not ended by its deadline before the maximum runtime, counted from ready, is
+    /// over. Operators whose clocks are wrong may end it sooner.
+    fn cut_short(&self, laws: &Laws, before: Option<Place>, after: &Instance) -> Option<String> {
+        let wrong = [Fault::ClocksDiffer, Fault::ClockSteps].iter().any(|fault| self.fault_rates.has(*fault));
+        let Life::Terminated { reason: Reason::Threshold, .. } = after.life else { return None };
+        if wrong || before != Some(Place::Running) {
+            return None;
+        }
+        let request = after.claim.as_ref()?.request.request()?;
+        let request = laws.request_of(&request.into()).filter(|request| !request.phase().is_final())?;
+        let class = &after.facts.resource_class;
+        let pool = laws.pools().find(|pool| pool.spec.resource_class == *class)?;
+        let minutes = request.intent.max_runtime_minutes.or(pool.spec.max_runtime_minutes)?;
+        let from = request.status.ready_at.or(request.status.deadline)?;
+        let over = from + Duration::from_secs(60 * minutes);
+        let id = &after.facts.instance_id;
+        (self.clock.now() < over).then(|| format!("S36 {id}: ended by its deadline before {over}"))
     }
 
     fn tell_of(&self, who: &str, after: &Instance) {

@@ -191,6 +191,7 @@ impl World {
             github: false,
             organization: false,
             inventory: false,
+            rebalance: runyard_core::model::Rebalance::Last,
         };
         mutant.iter().for_each(|mutant| mutant.policy(&mut policy));
         let setting = Setting {

@@ -416,7 +416,9 @@ impl AnyYard {
         world.later(1);
         world.list();
         self.providers(&mut world);
-        world.see(Observation::GitHub(!self.down));
+        for n in 0..self.machines.len() {
+            world.see(Observation::GitHub(InstanceArn::local(&id(n)), !self.down));
+        }
         // What was seen is that old.
         world.now.seen += Duration::from_secs(self.idle);
         world.now.mono += Duration::from_secs(self.idle);

@@ -49,6 +49,7 @@ pub(crate) fn policy() -> Policy {
         github: false,
         organization: false,
         inventory: true,
+        rebalance: runyard_core::model::Rebalance::Last,
     }
 }
 

@@ -52,7 +52,7 @@ pub(in crate::decide) fn lendable(
 impl MachineView<'_> {
     /// What is to be done about the runner of a pooled machine, if anything.
     pub(super) fn at_rest(&self) -> Option<Planned> {
-        if !self.cx.policy.github || self.cx.yard.github_down || !self.fresh() {
+        if !self.cx.policy.github || self.cx.yard.github_is_away(self.tracked) || !self.fresh() {
             return None;
         }
         let (spec, instance) = (self.spec?, self.instance);

@@ -60,7 +60,7 @@ impl MachineView<'_> {
             let message = format!("it is older than its class allows ({} s)", spec.max_age_seconds);
             return Some((Reason::MaxAge, Note::normal("MaxAge", message)));
         }
-        self.tracked.interruption().map(|notice| {
+        self.cx.policy.ends_free(self.tracked).map(|notice| {
             (
                 Reason::Interrupted,
                 Note::warning("Interrupted", format!("EC2 takes it back ({})", notice.action)),

@@ -20,8 +20,8 @@ const RENEWED_BEFORE: Duration = Duration::from_secs(300);
 /// How much longer than usual a state may take in all because calls to GitHub are put off: GitHub renews its budgets
 /// each hour.
 const PUT_OFF_AT_MOST: Duration = Duration::from_secs(3600);
-/// How much longer than usual a state may take in all because a runner cannot reach GitHub.
-const CUT_OFF_AT_MOST: Duration = Duration::from_secs(6 * 3600);
+/// How much longer than usual a state may take in all because GitHub does not answer, or a runner cannot reach it.
+const AWAY_AT_MOST: Duration = Duration::from_secs(6 * 3600);
 /// For how long after a call may be made it counts as put off: a failed action is tried again after half a minute at
 /// most.
 const TRIED_AGAIN: Duration = Duration::from_secs(60);
@@ -36,8 +36,14 @@ impl MachineView<'_> {
             | Life::Idle { .. }
             | Life::Terminated { .. } => false,
         };
-        let away = self.cx.yard.github_down || self.put_off_by_budget() || self.cut_off_until().is_some();
+        let away = self.github_is_away() || self.put_off_by_budget() || self.cut_off_until().is_some();
         self.cx.policy.github && away && waiting && self.instance.expired_by.is_none()
+    }
+
+    /// Whether GitHub does not answer for the account of its claim, and has not done so for too long.
+    fn github_is_away(&self) -> bool {
+        self.cx.yard.github_is_away(self.tracked)
+            && self.cx.now.wall < after(self.instance.state_since, AWAY_AT_MOST)
     }
 
     /// Until when no deadline ends a machine whose agent says that its runner cannot reach GitHub; none where it says
@@ -52,7 +58,7 @@ impl MachineView<'_> {
         };
         self.trouble()
             .filter(|trouble| starts && self.fresh() && trouble.kind == TroubleKind::Unreachable)?;
-        let most = after(self.instance.state_since, CUT_OFF_AT_MOST);
+        let most = after(self.instance.state_since, AWAY_AT_MOST);
         // One that is ready does not end by its deadline.
         let waits = self.request.filter(|request| request.status.phase != Some(Phase::Ready));
         let until =
@@ -86,7 +92,7 @@ impl MachineView<'_> {
         let left = threshold.at.duration_since(self.cx.now.wall);
         let next = self.deadline(self.instance)?;
         let (next, reason, why) = if self.waits_for_github() {
-            match (self.cx.yard.github_down, self.cut_off_until()) {
+            match (self.github_is_away(), self.cut_off_until()) {
                 (true, _) => (next, "GitHubAway", "GitHub does not answer"),
                 (false, Some(until)) => {
                     let next = Threshold { at: next.at.min(until), ..next };

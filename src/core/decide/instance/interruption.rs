@@ -19,13 +19,16 @@ pub(super) fn leaves_at(notice: &Interruption) -> Timestamp {
 }
 
 impl MachineView<'_> {
-    /// A notice from EC2. Free machines go at once, and so do those whose runner does not listen yet when their end is
-    /// certain: their request takes another. The others go shortly before EC2 takes them; a mere risk lets them finish.
+    /// A notice from EC2. Free machines go at once when their end is certain, and so do those whose runner does not
+    /// listen yet: their request takes another. The others go shortly before EC2 takes them. A mere risk lets them
+    /// finish, and ends free machines at once only where the operator's configuration says so.
     pub(super) fn interrupted(&self) -> Option<(Reason, Note)> {
         let notice = self.tracked.interruption()?;
         let (interrupted, soon) = (self.tracked.is_interrupted(), leaves_at(notice) <= self.cx.now.wall);
         let due = match self.instance.life {
-            Life::Created { run: None } | Life::Idle { pooled_at: Some(_) } => true,
+            Life::Created { run: None } | Life::Idle { pooled_at: Some(_) } => {
+                self.cx.policy.ends_free(self.tracked).is_some()
+            }
             Life::Created { run: Some(_) } | Life::Claimed { .. } => {
                 interrupted && (soon || self.says() != Some(Signal::RegOk))
             }

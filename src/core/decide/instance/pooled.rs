@@ -97,10 +97,11 @@ pub(super) fn decide(machine: &MachineView<'_>) -> Option<Plan> {
         {
             return Some(machine.end(reason, note));
         }
-        let drift = class.drift(instance).map(|why| (why, gives_way(machine, class, spec)));
-        if let Some((why, true)) = drift {
-            let message = format!("{why}; another takes its place");
-            return Some(machine.end(Reason::Drifted, Note::normal("Drifted", message)));
+        let leaving = leaves(machine, class);
+        if let Some((why, reason, note)) = leaving
+            && gives_way(machine, class, spec)
+        {
+            return Some(machine.end(reason, Note::normal(note, format!("{why}; another takes its place"))));
         }
         let threshold = instance.threshold?;
         let (renew_at, later) = renewal(machine, pool, threshold);
@@ -120,8 +121,8 @@ pub(super) fn decide(machine: &MachineView<'_>) -> Option<Plan> {
         plan.actions.extend(machine.at_rest());
         plan.wake_at(due.unwrap_or(cx.now.mono.saturating_add(cx.policy.timing.reannounce)).max(cx.now.mono));
         plan.wake_at(renew_at.max(cx.now.mono + Duration::from_secs(1)));
-        if let Some((why, _)) = drift {
-            waits(machine, spec, why, &mut plan);
+        if let Some((why, reason, _)) = leaving {
+            waits(machine, spec, why, reason, &mut plan);
         }
         return Some(plan);
     }
@@ -137,7 +138,15 @@ fn surplus(machine: &MachineView<'_>) -> bool {
     excess > 0 && first.any(|(_, arn)| *arn == machine.instance.facts.instance_arn)
 }
 
-/// Whether it is this drifted machine's turn to be replaced: its replacement is idle, or `max` leaves no room for one
+/// Why a machine is to be replaced, if it is: as a sentence, with what its record and its event say then.
+fn leaves(machine: &MachineView<'_>, class: &Class) -> Option<(&'static str, Reason, &'static str)> {
+    if machine.cx.policy.spares(machine.tracked) {
+        return Some(("EC2 expects to take it back", Reason::Interrupted, "Interrupted"));
+    }
+    class.drift(machine.instance).map(|why| (why, Reason::Drifted, "Drifted"))
+}
+
+/// Whether it is this machine's turn to be replaced: its replacement is idle, or `max` leaves no room for one
 /// and fewer than `atOnce` are missing.
 fn gives_way(machine: &MachineView<'_>, class: &Class, spec: &PoolSpec) -> bool {
     let (cx, arn) = (machine.cx, &machine.instance.facts.instance_arn);
@@ -147,16 +156,21 @@ fn gives_way(machine: &MachineView<'_>, class: &Class, spec: &PoolSpec) -> bool 
     }
     let Some(pool) = &class.pool else { return false };
     let desired = effective(pool, cx.now.wall).desired as usize;
+    // Where no idle machine is wanted, nothing replaces it: it may be claimed until its time is over.
+    if desired == 0 && cx.policy.spares(machine.tracked) {
+        return false;
+    }
     let before = turn.iter().take_while(|other| **other != arn).count();
     let missing = desired.saturating_sub(class.pooled.len()) + before;
     capacity::young(cx, class, spec, &turn) as usize >= desired
         || class.live() >= spec.max && missing < spec.replacement.at_once as usize
 }
 
-/// Reports what a drifted machine waits for.
-fn waits(machine: &MachineView<'_>, spec: &PoolSpec, why: &str, plan: &mut Plan) {
+/// Reports what a machine that is to be replaced waits for. The hours of its class are those for its drifted machines.
+fn waits(machine: &MachineView<'_>, spec: &PoolSpec, why: &str, reason: Reason, plan: &mut Plan) {
     let now = machine.cx.now;
-    let (reason, until) = match spec.replacement.hours_at(now.wall) {
+    let hours = if reason == Reason::Drifted { spec.replacement.hours_at(now.wall) } else { Hours::Open };
+    let (reason, until) = match hours {
         Hours::Open => (WaitReason::Behind, "in its turn, when its replacement is idle".to_owned()),
         Hours::ClosedUntil(opening) => {
             plan.wake_at(now.when(opening));

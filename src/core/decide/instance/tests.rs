@@ -1,7 +1,7 @@
 use crate::decide::{Credential, Effect, Planned, Step};
 use crate::model::{
-    Agent, Cause, ClaimId, Interruption, InterruptionAction, Life, Place, Reason, Record, RecordId,
-    Registration, Request, RunnerTrouble, Signal, Threshold, TroubleKind, UsageClass, legal,
+    Agent, Cause, ClaimId, Interruption, InterruptionAction, Life, Place, Reason, Rebalance, Record,
+    RecordId, Registration, Request, RunnerTrouble, Signal, Threshold, TroubleKind, UsageClass, legal,
 };
 use crate::ports::{MachineState, StateReason};
 use crate::testing::*;

@@ -48,7 +48,7 @@ fn each_filter_refuses_by_itself() {
     let spot = |built: Built| built.with(|i| i.facts.usage_class = UsageClass::Spot);
     let domain = |name: &str| pooled().with(|i| i.trust_domain = name.into());
     let types = |globs: &[&str]| json!({"allowedInstanceTypes": globs});
-    let rebalance = Interruption { action: InterruptionAction::Rebalance, at: at(0) };
+    let warned = Interruption { action: InterruptionAction::Terminate, at: at(100) };
     for (name, spec, ask, built, expected) in [
         ("fits", json!({}), json!({}), pooled(), Picked::Claimed),
         ("not pooled", json!({}), json!({}), machine("i-1"), Picked::NotThere),
@@ -90,7 +90,7 @@ fn each_filter_refuses_by_itself() {
             "interrupted",
             json!({}),
             json!({}),
-            pooled().agent(|a| a.interruption = Some(rebalance)),
+            pooled().agent(|a| a.interruption = Some(warned)),
             Picked::For(Refusal::Retiring),
         ),
         (

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::model::{Instance, InstanceArn, Life, Place, Reason, Record, RecordId, RequestKey};
 use crate::yard::ahead::RestOf;
-use crate::yard::counts::{boots, spoke, tally};
+use crate::yard::counts::{boots, risks, spoke, tally};
 use crate::yard::observe::Source;
 use crate::yard::{Beat, Now, Tracked, Unit, Yard};
 
@@ -83,6 +83,7 @@ impl Yard {
         tally(classes, arn, &old, false, dirty);
         boots(classes, Some(&old), &tracked.instance, now);
         tally(classes, arn, &tracked.instance, true, dirty);
+        risks(classes, tracked);
         spoke(classes, &old.facts.resource_class, spoke_at, None);
         spoke(classes, &tracked.instance.facts.resource_class, None, tracked.spoke_at());
         if let (Some(spoke_at), Life::Terminated { reason: Reason::Unhealthy, .. }) =
@@ -109,6 +110,7 @@ impl Yard {
         let tracked = Tracked { agent, first_key, beat, there, rest, ..Tracked::new(new) };
         let class = &tracked.instance.facts.resource_class;
         spoke(&mut self.classes, class, None, tracked.spoke_at());
+        risks(&mut self.classes, &tracked);
         self.instances.insert(arn, Box::new(tracked));
     }
 

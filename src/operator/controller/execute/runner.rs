@@ -15,7 +15,7 @@ impl Executor {
         mut step: Step<Instance>,
         github: AtGitHub,
     ) -> Result<Vec<Observation>, Failure> {
-        let mut labelled = None;
+        let (mut labelled, arn) = (None, step.before.facts.instance_arn.clone());
         let answered = match github {
             AtGitHub::Nothing => false,
             AtGitHub::AttachRemoval(repository) => {
@@ -34,7 +34,7 @@ impl Executor {
             }
             AtGitHub::Label { runner, number } => {
                 self.issuer().label(&runner, number).await?;
-                labelled = Some(Observation::LabelGiven(step.before.facts.instance_arn.clone()));
+                labelled = Some(Observation::LabelGiven(arn.clone()));
                 true
             }
             AtGitHub::Forget { number, runner } => {
@@ -48,7 +48,7 @@ impl Executor {
             }
         };
         let mut seen = self.replace(&step).await?;
-        seen.extend(answered.then_some(Observation::GitHub(true)).into_iter().chain(labelled));
+        seen.extend(answered.then(|| Observation::GitHub(arn, true)).into_iter().chain(labelled));
         Ok(seen)
     }
 
@@ -78,7 +78,7 @@ impl Executor {
             }
         }
         let mut seen = self.replace(&step).await?;
-        seen.push(Observation::GitHub(true));
+        seen.push(Observation::GitHub(step.before.facts.instance_arn.clone(), true));
         if let Credential::Anew { dead: Some(dead), .. } = credential
             && let Err(error) = self.issuer().remove(dead).await
         {
@@ -100,7 +100,7 @@ impl Executor {
             Ok(()) | Err(GitHubError::Busy(_) | GitHubError::Denied(_) | GitHubError::NotFound(_)) => {}
             Err(error) => return Err(CredentialError::from(error).into()),
         }
-        Ok(vec![Observation::Swept(arn), Observation::GitHub(true)])
+        Ok(vec![Observation::Swept(arn.clone()), Observation::GitHub(arn, true)])
     }
 }
 
@@ -108,26 +108,24 @@ impl Executor {
 /// back.
 pub(super) fn ahead(failure: &CredentialError, records: &[RecordId]) -> Vec<Observation> {
     let machine = records.iter().find_map(|key| key.instance().cloned());
-    let about = |seen: fn(InstanceArn) -> Observation| machine.clone().map(seen);
-    match failure {
-        CredentialError::Labelled => {
-            about(Observation::LabelSet).into_iter().chain([Observation::GitHub(true)]).collect()
-        }
+    let Some(arn) = machine else { return Vec::new() };
+    let health = |answered: Option<bool>| answered.map(|answered| Observation::GitHub(arn.clone(), answered));
+    let (seen, answered) = match failure {
+        CredentialError::Labelled => (Some(Observation::LabelSet(arn.clone())), Some(true)),
         CredentialError::Label(error) => {
             let words = refuses(error).then(|| error.to_string());
-            let seen = machine.map(|arn| Observation::LabelFailed(arn, words));
-            seen.into_iter().chain(answered(error).map(Observation::GitHub)).collect()
+            (Some(Observation::LabelFailed(arn.clone(), words)), answered(error))
         }
         CredentialError::AtRest(error) => {
-            let seen = about(Observation::AheadRefused).filter(|_| refuses(error));
-            seen.into_iter().chain(answered(error).map(Observation::GitHub)).collect()
+            (refuses(error).then(|| Observation::AheadRefused(arn.clone())), answered(error))
         }
-        CredentialError::NotSeen(_) => vec![Observation::GitHub(true)],
+        CredentialError::NotSeen(_) => (None, Some(true)),
         CredentialError::GitHub(_)
         | CredentialError::Group { .. }
         | CredentialError::Key
-        | CredentialError::Run { .. } => Vec::new(),
-    }
+        | CredentialError::Run { .. } => (None, None),
+    };
+    seen.into_iter().chain(health(answered)).collect()
 }
 
 /// Whether GitHub will say the same again.
@@ -162,10 +160,12 @@ pub(super) fn learned(error: &GitHubError, records: &[RecordId], waits: bool) ->
         | GitHubError::NameTaken(_)
         | GitHubError::Invalid(_) => None,
     };
-    let machines = records.iter().filter_map(|key| key.instance().cloned());
+    let machines = || records.iter().filter_map(|key| key.instance().cloned());
     // One answer that cannot be read is no outage for those who do not need it.
     let health = answered(error).filter(|answered| *answered || waits);
-    health.map(Observation::GitHub).into_iter().chain(machines.filter_map(about)).collect()
+    let health =
+        health.into_iter().flat_map(|answered| machines().map(move |arn| Observation::GitHub(arn, answered)));
+    health.chain(machines().filter_map(about)).collect()
 }
 
 /// Whether GitHub answered; none when no call was sent, because our own budget says nothing about GitHub's health.
@@ -189,6 +189,9 @@ mod tests {
     fn an_answer_that_nobody_waits_for_is_no_outage_when_it_cannot_be_read() {
         let unreadable = GitHubError::Unreachable("the answer is unreadable".into());
         assert_eq!(format!("{:?}", learned(&unreadable, &[], false)), "[]");
-        assert_eq!(learned(&unreadable, &[], true).len(), 1);
+        let machine =
+            [Instance::key_of(&"arn:aws:ec2:local:000000000000:instance/i-1".parse().unwrap()).into()];
+        assert_eq!(format!("{:?}", learned(&unreadable, &machine, false)), "[]");
+        assert_eq!(learned(&unreadable, &machine, true).len(), 1);
     }
 }

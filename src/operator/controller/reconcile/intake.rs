@@ -41,9 +41,9 @@ impl Loop {
         let class =
             class_seen(&seen).filter(|class| self.yard.class(class).is_none_or(|class| class.pool.is_none()));
         let known = self.known_until(&seen);
-        let was_away = self.yard.github_down;
+        let away = self.yard.github_down.len();
         let dirty = self.yard.observe(seen, &now);
-        if was_away && !self.yard.github_down {
+        if self.yard.github_down.len() < away {
             self.dirty.extend(self.postponed.backoffs.github_is_back(now.mono));
         }
         dirty.iter().for_each(|unit| self.offer_lines(unit));

@@ -42,13 +42,13 @@ fn while_github_is_away_deadlines_of_what_waits_for_it_are_moved_on_in_the_recor
         let place = built.instance.place();
         let mut scene = yard(built.until(30));
         scene.policy.github = true;
-        scene.see(Observation::GitHub(false));
+        scene.see(Observation::GitHub(arn("i-1"), false));
         let moved = scene.of_machine("i-1").actions.into_iter().find_map(|action| match action.effect {
             Effect::Instance(step, _) => Some((step.after.place(), step.after.threshold)),
             _ => None,
         });
         assert_eq!(moved, more.map(|seconds| (place, renewed(seconds))), "{place:?}");
-        scene.see(Observation::GitHub(true));
+        scene.see(Observation::GitHub(arn("i-1"), true));
         let writes = scene.of_machine("i-1").actions.iter().any(|a| matches!(a.effect, Effect::Instance(..)));
         assert!(!writes, "{place:?}");
     }
@@ -60,7 +60,7 @@ fn while_github_is_away_a_deadline_is_renewed_in_its_last_quarter() {
         let threshold = Threshold { at: at(left), set_at: at(left - 300) };
         let mut scene = yard(machine("i-1").claimed(&ask("1")).with(|i| i.threshold = Some(threshold)));
         scene.policy.github = true;
-        scene.see(Observation::GitHub(false));
+        scene.see(Observation::GitHub(arn("i-1"), false));
         let moved = scene.of_machine("i-1").actions.iter().any(|a| matches!(a.effect, Effect::Instance(..)));
         assert_eq!(moved, moves, "{left} of 300 s left");
     }
@@ -72,7 +72,7 @@ fn while_github_is_away_a_deadline_that_is_later_than_it_would_be_set_now_stays(
     let threshold = Threshold { at: at(310), set_at: at(310 - 3600) };
     let mut scene = yard(machine("i-1").claimed(&ask("1")).with(|i| i.threshold = Some(threshold)));
     scene.policy.github = true;
-    scene.see(Observation::GitHub(false));
+    scene.see(Observation::GitHub(arn("i-1"), false));
     let moved = |scene: &Scene| write(&scene.of_machine("i-1")).0.after.threshold;
     assert!(!scene.of_machine("i-1").actions.iter().any(|a| matches!(a.effect, Effect::Instance(..))));
     scene.wait(11);
@@ -83,20 +83,52 @@ fn while_github_is_away_a_deadline_that_is_later_than_it_would_be_set_now_stays(
 fn while_github_is_away_a_deadline_that_passed_does_not_end_what_waits_for_it() {
     let mut scene = yard(machine("i-1").claimed(&ask("1")).until(-10));
     scene.policy.github = true;
-    scene.see(Observation::GitHub(false));
+    scene.see(Observation::GitHub(arn("i-1"), false));
     assert_eq!(write(&scene.of_machine("i-1")).0.after.threshold, renewed(300));
     let mut scene =
         yard(machine("i-1").claimed(&ask("1")).until(-10).with(|i| i.expired_by = Some("ada".into())));
     scene.policy.github = true;
-    scene.see(Observation::GitHub(false));
+    scene.see(Observation::GitHub(arn("i-1"), false));
     assert_eq!(ends(&scene.of_machine("i-1")), Some(Reason::Expired), "a person's word counts");
 }
 
 #[test]
+fn an_outage_of_one_account_moves_no_deadline_of_another() {
+    let mut scene = yard(machine("i-1").claimed(&ask("1")).until(30));
+    let mut other = ask("2");
+    other.repository = "other/site".parse().unwrap();
+    scene.add(machine("i-2").claimed(&other).until(30));
+    scene.policy.github = true;
+    scene.see(Observation::GitHub(arn("i-2"), false));
+    let moves = |scene: &Scene, name: &str| {
+        scene.of_machine(name).actions.iter().any(|a| matches!(a.effect, Effect::Instance(..)))
+    };
+    assert_eq!((moves(&scene, "i-1"), moves(&scene, "i-2")), (false, true));
+    scene.see(Observation::GitHub(arn("i-1"), true));
+    assert!(moves(&scene, "i-2"), "what one account hears says nothing of another");
+}
+
+#[test]
+fn a_state_lasts_at_most_six_hours_longer_while_github_is_away() {
+    for (hours, moves) in [(5, true), (6, false)] {
+        let since = at(-hours * 3600);
+        let mut scene = yard(machine("i-1").claimed(&ask("1")).until(30).with(|i| i.state_since = since));
+        scene.policy.github = true;
+        scene.see(Observation::GitHub(arn("i-1"), false));
+        let moved = scene.of_machine("i-1").actions.iter().any(|a| matches!(a.effect, Effect::Instance(..)));
+        assert_eq!(moved, moves, "{hours} h");
+        scene.wait(31);
+        scene.speaks("i-1", |_| ());
+        assert_eq!(ends(&scene.of_machine("i-1")), (!moves).then_some(Reason::Threshold), "{hours} h");
+    }
+}
+
+#[test]
 fn a_deadline_that_cannot_move_on_any_more_is_not_written_again_and_again() {
-    let mut scene = yard(machine("i-1").claimed(&ask("1")));
-    (scene.policy.github, scene.now.wall) = (true, "9999-12-30T21:59:30Z".parse().unwrap());
-    scene.see(Observation::GitHub(false));
+    let last = "9999-12-30T21:59:30Z".parse().unwrap();
+    let mut scene = yard(machine("i-1").claimed(&ask("1")).with(|i| i.state_since = last));
+    (scene.policy.github, scene.now.wall) = (true, last);
+    scene.see(Observation::GitHub(arn("i-1"), false));
     let actions = scene.of_machine("i-1").actions;
     scene.apply(&actions);
     assert_eq!(scene.of_machine("i-1").actions, []);

@@ -75,7 +75,7 @@ fn when_a_quarter_of_its_time_is_left_while_github_is_away() {
         let mut scene = calm(machine("i-1").claimed(&ask("1")));
         scene.add(machine("i-1").claimed(&ask("1")).with(|i| (i.threshold, i.version) = (threshold, 6)));
         scene.policy.github = true;
-        scene.see(Observation::GitHub(false));
+        scene.see(Observation::GitHub(arn("i-1"), false));
         scene
     };
     assert_eq!(looks_in(&waits(200, -200)), 100.0);
