@@ -9,7 +9,7 @@ locals {
   # By their order: what is filled in is never taken for a placeholder.
   documents = {
     for name in ["operator", "operator-volume-key", "workflow", "init", "reader", "instance", "instance-any-record"] :
-    name => replace(replace(replace(replace(replace(replace(replace(
+    name => replace(replace(replace(replace(replace(replace(replace(replace(
       file("${path.module}/../iam/${name}.json"),
       "ec2.REGION.amazonaws.com", "ec2.${local.region}.${local.suffix}"),
       "arn:aws:", "arn:${local.partition}:"),
@@ -17,7 +17,8 @@ locals {
       "ACCOUNT", local.account),
       "OWNER", lower(var.github_owner)),
       "VOLUMEKEY", var.volume_key_arn),
-      "TABLE", var.table_name)
+      "TABLE", var.table_name),
+      "[\"INSTANCETYPES\"]", jsonencode(var.instance_types))
   }
 
   # Without the one condition of launch templates, and without conditions that were nothing else.

@@ -63,6 +63,12 @@ variable "launch_fence" {
   }
 }
 
+variable "instance_types" {
+  description = "The types that the operator may launch, such as m7i.*; IAM refuses the others whatever a class or a request says."
+  type        = list(string)
+  default     = ["*"]
+}
+
 variable "pod_identity" {
   description = "Whether to make roles for the chart's service accounts by EKS Pod Identity."
   type        = bool

@@ -39,6 +39,7 @@ pub(crate) fn filled(text: &str) -> String {
         ("TABLE", "yard"),
         ("OWNER", "acme"),
         ("VOLUMEKEY", KEY),
+        ("INSTANCETYPES", "m7i.*"),
     ];
     pairs.iter().fold(text.to_owned(), |text, (name, value)| text.replace(name, value))
 }

@@ -84,6 +84,9 @@ fn test(operator: &str, wanted: &[String], found: Option<&Vec<String>>, context:
     if let Some(each) = operator.strip_prefix("ForAnyValue:") {
         return found.is_some_and(|all| all.iter().any(|one| any(each, wanted, one, context)));
     }
+    if let Some(each) = operator.strip_suffix("IfExists") {
+        return found.is_none_or(|_| test(each, wanted, found, context));
+    }
     match found.map(Vec::as_slice) {
         Some([one]) => any(operator, wanted, one, context),
         Some(several) => panic!("{operator} of {} values says nothing certain", several.len()),

@@ -136,6 +136,8 @@ const THEIRS: (&str, &str) = ("aws:ResourceTag/runyard:table", "payroll");
 const MARKED: (&str, &str) = ("aws:RequestTag/runyard:table", "yard");
 const MISMARKED: (&str, &str) = ("aws:RequestTag/runyard:table", "payroll");
 const FROM: (&str, &str) = ("ec2:LaunchTemplate", TEMPLATE);
+const OF_TYPE: (&str, &str) = ("ec2:InstanceType", "m7i.large");
+const OF_OTHER_TYPE: (&str, &str) = ("ec2:InstanceType", "p5.48xlarge");
 const MINE: (&str, &str) = (LEADING, "agent#arn:aws:ec2:eu-west-1:123456789012:instance/i-00000000000000001");
 const ORDERS: (&str, &str) =
     (LEADING, "instance#arn:aws:ec2:eu-west-1:123456789012:instance/i-00000000000000001");
@@ -280,6 +282,9 @@ fn operators_machines(all: &mut Add<'_>) {
             all(Operator, part, carried, false, &["ec2:RunInstances"]);
         }
     }
+    // A volume has no type.
+    all(Operator, NEW, &[MARKED, FROM, OF_TYPE], true, &["ec2:RunInstances"]);
+    all(Operator, NEW, &[MARKED, FROM, OF_OTHER_TYPE], false, &["ec2:RunInstances"]);
     // A fleet's call has no tags for spot requests, and a template that has some cannot launch on demand: no condition.
     for part in [SUBNET, GROUP, INTERFACE, IMAGE, SNAPSHOT, SPOT] {
         all(Operator, part, &[], true, &["ec2:CreateFleet"]);

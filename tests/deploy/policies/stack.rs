@@ -37,6 +37,7 @@ impl Stack {
             ("TableName", "yard"),
             ("GitHubOwner", "acme"),
             ("GitHubOwnerInKeys", "acme"),
+            ("InstanceTypes", "m7i.*"),
         ];
         for (name, value) in always.iter().chain(given) {
             assert!(name.starts_with("AWS::") || declared.contains_key(*name), "no parameter {name}");
@@ -128,7 +129,11 @@ impl Stack {
             assert!(self.template["Resources"][name].is_object(), "neither parameter nor resource: {name}");
             json!({"Ref": name})
         };
-        self.parameters.get(name).cloned().unwrap_or_else(resource)
+        match (self.parameters.get(name), self.template["Parameters"][name]["Type"].as_str()) {
+            (Some(Value::String(list)), Some("CommaDelimitedList")) => list.split(',').collect(),
+            (Some(value), _) => value.clone(),
+            (None, _) => resource(),
+        }
     }
 
     fn substituted(&self, text: &str) -> String {

@@ -28,8 +28,13 @@ impl Module {
         let whole: String = files.map(|path| std::fs::read_to_string(path).unwrap() + "\n").collect();
         let mut module = Self { body: whole.parse().expect("HCL"), names: Names::new() };
         let mut variables = module.variables();
-        for (name, value) in
-            [("table_name", json!("yard")), ("github_owner", json!("Acme"))].iter().chain(given)
+        for (name, value) in [
+            ("table_name", json!("yard")),
+            ("github_owner", json!("Acme")),
+            ("instance_types", json!(["m7i.*"])),
+        ]
+        .iter()
+        .chain(given)
         {
             assert!(variables.insert((*name).to_owned(), value.clone()).is_some(), "no variable {name}");
         }
