@@ -10,6 +10,7 @@ mod machine;
 mod observed_template;
 mod options;
 mod preflight;
+mod shortages;
 mod spot_prices;
 mod subnets;
 mod template;
@@ -32,6 +33,7 @@ use tokio::time::Instant;
 use self::errors::{CallError, Meaning};
 use self::fleet_results::outcome_unknown;
 use self::machine::{TABLE, Which};
+use self::shortages::Shortages;
 use self::subnets::Subnets;
 use self::template::{Template, Templates};
 use crate::model::{ClassName, InstanceId, LAUNCH_LIMIT, LaunchTemplate, PoolSpec};
@@ -80,6 +82,8 @@ pub struct Ec2Compute {
     reasons: Mutex<BTreeMap<InstanceId, StateReason>>,
     /// The subnets that were looked at lately.
     subnets: Subnets,
+    /// What EC2 lacked lately.
+    shortages: Shortages,
 }
 
 impl Ec2Compute {
@@ -105,6 +109,7 @@ impl Ec2Compute {
             good: Mutex::default(),
             reasons: Mutex::default(),
             subnets: Subnets::default(),
+            shortages: Shortages::default(),
         }
     }
 
@@ -220,10 +225,20 @@ impl Compute for Ec2Compute {
             return Err(ComputeError::Refused(why));
         }
         let template = self.template(order).await?;
+        let (usage, types) = (order.launch.usage_class, &order.types.0);
         let subnets = self.subnets.of(&self.client, &order.spec).await?;
-        let call = fleet::request(&self.options.table, order, &template, &subnets);
+        let subnets = self.shortages.subnets(usage, types, subnets);
+        let zones = subnets.iter().filter_map(|(_, zone)| zone.clone()).collect();
+        let asked = self.shortages.types(usage, types, &zones);
+        let subnets: Vec<String> = subnets.into_iter().map(|(id, _)| id).collect();
+        let call = fleet::request(&self.options.table, order, &template, &asked, &subnets);
         let error = match call.send_with(&self.client).await {
-            Ok(answer) => return self.read(order, &answer).await,
+            Ok(answer) => {
+                let lacks = fleet::lacks(answer.errors(), |subnet| self.subnets.zone(subnet));
+                let came = fleet::named(&answer).into_iter().map(|named| (named.instance_type, named.zone));
+                self.shortages.note(usage, types, &lacks, &came.collect::<Vec<_>>());
+                return self.read(order, &answer).await;
+            }
             Err(error) => CallError::of(&error),
         };
         match error.meaning {

@@ -1,6 +1,6 @@
 //! Builds the `CreateFleet` call for a launch order and reads its answer. Each launch is one fleet of type `instant`,
 //! so that EC2 reports at once what it launched and what it lacked. The order alone determines the call, except for the
-//! choice of a zone's subnet with the most free addresses. So a call repeated after a restart is usually the same, and
+//! choice of a zone's subnet with the most free addresses, and for zones and types that lacked capacity lately. So a call repeated after a restart is usually the same, and
 //! its token returns the same machines; where it differs, EC2 reports a spent token, and the machines are found by
 //! their tags.
 
@@ -21,6 +21,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::errors::{Meaning, meaning};
 use super::machine::{ATTEMPT, CLASS, LAUNCH, TABLE, tag};
+use super::shortages::Lack;
 use super::template::Template;
 use crate::model::{TableName, UsageClass};
 use crate::ports::{ComputeError, LaunchOrder, Shortfall};
@@ -31,11 +32,12 @@ const SETS: usize = 4;
 /// Longest account of what a launch lacked, in characters.
 const SHOWN: usize = 500;
 
-/// The call for an order, in these subnets, each of another zone.
+/// The call for an order, of these of its types and in these subnets, each of another zone.
 pub(super) fn request(
     table: &TableName,
     order: &LaunchOrder,
     template: &Template,
+    types: &[String],
     subnets: &[String],
 ) -> CreateFleetInputBuilder {
     let launch = &order.launch;
@@ -52,7 +54,7 @@ pub(super) fn request(
         .r#type(FleetType::Instant)
         .client_token(&launch.client_token)
         .target_capacity_specification(capacity)
-        .launch_template_configs(template_config(order, template, subnets))
+        .launch_template_configs(template_config(order, template, types, subnets))
         .set_tag_specifications(Some(tags(table, order)));
     match launch.usage_class {
         UsageClass::Spot => call.spot_options(
@@ -72,6 +74,7 @@ pub(super) fn request(
 fn template_config(
     order: &LaunchOrder,
     template: &Template,
+    types: &[String],
     subnets: &[String],
 ) -> FleetLaunchTemplateConfigRequest {
     // Always the default version: a number would make an order that is asked again after a change another order.
@@ -80,7 +83,7 @@ fn template_config(
         Template::Managed { name } => named.launch_template_name(name),
         Template::Provided { id, .. } => named.launch_template_id(id),
     };
-    let overrides = overrides(order, template, subnets);
+    let overrides = overrides(order, template, types, subnets);
     FleetLaunchTemplateConfigRequest::builder()
         .launch_template_specification(named.build())
         .set_overrides((!overrides.is_empty()).then_some(overrides))
@@ -92,6 +95,7 @@ fn template_config(
 fn overrides(
     order: &LaunchOrder,
     template: &Template,
+    types: &[String],
     subnets: &[String],
 ) -> Vec<FleetLaunchTemplateOverridesRequest> {
     let sized = match template {
@@ -99,7 +103,7 @@ fn overrides(
         Template::Managed { .. } => false,
     };
     let one = FleetLaunchTemplateOverridesRequest::builder();
-    let one = one.set_instance_requirements((!sized).then(|| requirements(order)));
+    let one = one.set_instance_requirements((!sized).then(|| requirements(order, types)));
     let one = one.set_image_id(order.image.clone());
     if subnets.is_empty() {
         return if sized { Vec::new() } else { vec![one.build()] };
@@ -117,8 +121,8 @@ fn by_token(token: &str) -> usize {
 
 /// At least the class's size; that it is not much more is EC2's price protection, which leaves out types that cost far
 /// more than the cheapest that fits, or the bound of the order.
-fn requirements(order: &LaunchOrder) -> InstanceRequirementsRequest {
-    let (spec, types) = (&order.spec, &order.types.0);
+fn requirements(order: &LaunchOrder, types: &[String]) -> InstanceRequirementsRequest {
+    let spec = &order.spec;
     let whole = |n: u32| i32::try_from(n).unwrap_or(i32::MAX);
     let (most_cpu, most_mmem) = order.largest();
     let cpu = VCpuCountRangeRequest::builder().min(whole(spec.cpu)).set_max(most_cpu.map(whole));
@@ -136,7 +140,7 @@ fn requirements(order: &LaunchOrder) -> InstanceRequirementsRequest {
         wanted
     } else {
         let wanted = wanted.burstable_performance(BurstablePerformance::Included);
-        wanted.set_allowed_instance_types(Some(types.clone()))
+        wanted.set_allowed_instance_types(Some(types.to_vec()))
     };
     let manufacturers = match spec.launch.architecture.as_deref() {
         Some("arm64") => Some(vec![CpuManufacturer::AmazonWebServices]),
@@ -185,6 +189,18 @@ pub(super) fn named(answer: &CreateFleetOutput) -> Vec<Named> {
     });
     let mut seen = BTreeSet::new();
     groups.filter(|machine| seen.insert(machine.id.clone())).collect()
+}
+
+/// In which zones an answer says that there was no capacity, and of which type where it names one.
+pub(super) fn lacks(errors: &[CreateFleetError], zone_of: impl Fn(&str) -> Option<String>) -> Vec<Lack> {
+    let lack = |error: &CreateFleetError| {
+        let used = error.launch_template_and_overrides()?.overrides()?;
+        let zone = used.availability_zone().map(str::to_owned);
+        let zone = zone.or_else(|| used.subnet_id().and_then(&zone_of))?;
+        let lacks = meaning(error.error_code()?, 400) == Meaning::NoCapacity;
+        lacks.then(|| (zone, used.instance_type().map(|kind| kind.as_str().to_owned())))
+    };
+    errors.iter().filter_map(lack).collect()
 }
 
 /// What an answer says was lacking, each reason once.

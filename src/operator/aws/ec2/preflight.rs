@@ -101,7 +101,7 @@ impl Ec2Compute {
     /// A fleet's right, and a machine's in each zone.
     async fn dry_runs(&self, spec: &PoolSpec, template: &Template, usage: UsageClass) -> Vec<Check> {
         let subnets = match self.subnets.of(&self.client, spec).await {
-            Ok(subnets) => subnets,
+            Ok(subnets) => subnets.into_iter().map(|(id, _)| id).collect::<Vec<_>>(),
             Err(error) => {
                 return vec![Check::unchecked(
                     format!("dry run, {usage}"),
@@ -111,7 +111,8 @@ impl Ec2Compute {
             }
         };
         let order = order(spec, usage);
-        let fleet = fleet::request(&self.options.table, &order, template, &subnets).dry_run(true);
+        let fleet =
+            fleet::request(&self.options.table, &order, template, &order.types.0, &subnets).dry_run(true);
         let what = format!("dry run of a fleet, {usage}");
         let mut checks = vec![match fleet.send_with(&self.client).await {
             Ok(answer) => {

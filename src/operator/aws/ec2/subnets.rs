@@ -43,21 +43,34 @@ pub struct Network {
 pub(super) struct Subnets(Mutex<BTreeMap<String, (Subnet, Instant)>>);
 
 impl Subnets {
-    /// The subnets to launch in. A class that names one, or none, needs no question. A role that may not ask, as one of
-    /// an earlier release may not, launches in all of them as before.
-    pub(super) async fn of(&self, client: &Client, spec: &PoolSpec) -> Result<Vec<String>, ComputeError> {
+    /// The subnets to launch in, with their zones as far as they are known. A class that names one, or none, needs no
+    /// question. A role that may not ask, as one of an earlier release may not, launches in all of them as before.
+    pub(super) async fn of(
+        &self,
+        client: &Client,
+        spec: &PoolSpec,
+    ) -> Result<Vec<(String, Option<String>)>, ComputeError> {
         let wanted = &spec.launch.subnet_ids;
+        let unknown = || wanted.iter().map(|id| (id.clone(), None)).collect();
         if wanted.len() < 2 {
-            return Ok(wanted.clone());
+            return Ok(unknown());
         }
         match self.known(client, wanted).await {
-            Ok(known) => Ok(one_a_zone(wanted, &known)),
+            Ok(known) => {
+                let zone = |id: &String| known.get(id).map(|subnet| subnet.zone.clone());
+                Ok(one_a_zone(wanted, &known).into_iter().map(|id| (id.clone(), zone(&id))).collect())
+            }
             Err(error) if error.meaning == Meaning::Refused => {
                 tracing::warn!(class = %spec.resource_class, error = error.text, "the zones of subnets are not known");
-                Ok(wanted.clone())
+                Ok(unknown())
             }
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// The zone of a subnet, as far as it was told lately.
+    pub(super) fn zone(&self, id: &str) -> Option<String> {
+        self.kept().get(id).map(|(subnet, _)| subnet.zone.clone())
     }
 
     async fn known(&self, client: &Client, wanted: &[String]) -> Result<BTreeMap<String, Subnet>, CallError> {

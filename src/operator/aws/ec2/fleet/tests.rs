@@ -15,7 +15,7 @@ fn provided(sized: bool) -> Template {
 }
 
 fn asked(order: &LaunchOrder, template: &Template) -> CreateFleetInput {
-    request(&options().table, order, template, &order.spec.launch.subnet_ids)
+    request(&options().table, order, template, &order.types.0, &order.spec.launch.subnet_ids)
         .build()
         .expect("a call without gaps")
 }
@@ -29,6 +29,26 @@ fn error(code: &str, zone: &str) -> CreateFleetError {
     let used = LaunchTemplateAndOverridesResponse::builder().overrides(at).build();
     let error = CreateFleetError::builder().error_code(code).error_message("why");
     error.launch_template_and_overrides(used).build()
+}
+
+#[test]
+fn a_lack_of_capacity_is_read_with_its_zone_and_the_other_errors_are_not() {
+    let by_subnet = {
+        let at =
+            FleetLaunchTemplateOverrides::builder().subnet_id("s-1").instance_type(InstanceType::M7iLarge);
+        let used = LaunchTemplateAndOverridesResponse::builder().overrides(at.build()).build();
+        CreateFleetError::builder()
+            .error_code("InsufficientInstanceCapacity")
+            .launch_template_and_overrides(used)
+    };
+    let errors = [
+        error("InsufficientInstanceCapacity", "a"),
+        error("UnauthorizedOperation", "b"),
+        by_subnet.build(),
+        CreateFleetError::builder().error_code("InsufficientInstanceCapacity").build(),
+    ];
+    let lacks = lacks(&errors, |subnet| (subnet == "s-1").then(|| "c".to_owned()));
+    assert_eq!(lacks, [("a".to_owned(), None), ("c".to_owned(), Some("m7i.large".to_owned()))]);
 }
 
 #[test]
