@@ -211,7 +211,7 @@ class Stories:
     def its_deadline_passes(self, yard: Yard, kind: str) -> Machine:
         machine = self.alone(yard, kind)
         return self.switches_itself_off(machine, "a machine switches itself off at its deadline, with no operator",
-                                        "its threshold and the grace have passed")
+                                        "powers off: its threshold and the grace have passed")
 
     def its_agent_is_gone(self, yard: Yard, kind: str) -> Machine:
         machine = self.alone(yard, kind)
@@ -221,14 +221,14 @@ class Stories:
         machine.within("systemctl", "daemon-reload")
         machine.within("systemctl", "kill", "--signal=KILL", "--kill-who=main", "runyard-agent")
         return self.switches_itself_off(machine, "the watchdog ends a machine whose agent is gone for good",
-                                        "the agent's deadline has passed and it did not act")
+                                        "powers off: the agent's deadline has passed and it did not act")
 
     def its_program_is_gone(self, yard: Yard, kind: str) -> Machine:
         machine = self.alone(yard, kind)
         machine.within("rm", "/usr/local/bin/runyard-agent")
         machine.within("systemctl", "kill", "--signal=KILL", "--kill-who=main", "runyard-agent")
         return self.switches_itself_off(machine, "the watchdog ends a machine whose agent's program is removed",
-                                        "the watchdog cannot run")
+                                        "powers off after three in a row: the watchdog cannot run")
 
     def its_table_is_out_of_reach(self, yard: Yard, kind: str) -> Machine:
         run = yard.ask(kind)
@@ -236,7 +236,7 @@ class Stories:
         wait("its record", lambda: machine.id in yard.say("get", "instances", "-o", "json"))
         self.ends(yard)
         self.switches_itself_off(machine, "a machine that cannot reach its table says so and ends at its boot deadline",
-                                 "no record within the boot deadline")
+                                 "powers off: no record within the boot deadline")
         says(machine, "cannot read this machine's record")
         # No machine is to take its place.
         yard.say("release", "--run-id", str(run), "--repository", lab.REPOSITORY)
@@ -257,7 +257,7 @@ class Stories:
         with self.check(what):
             wait(f"the end of {machine.kind}", machine.began_and_is_off)
             must(machine.asked_to_end is None, "EC2 ended it")
-            says(machine, f"powers off: {why}")
+            says(machine, why)
         return machine
 
     # First boots that cannot succeed.

@@ -3,6 +3,7 @@ words, else it is in the environment (C).
 """
 
 import array
+import contextlib
 import ctypes
 import errno
 import fcntl
@@ -237,13 +238,15 @@ def ring(_: str) -> None:
 
 
 def storm(_: str, count: str = "40") -> None:
-    """So many processes, each of which has gone before it can be ended."""
+    """So many processes, each of which has gone before it can be ended. Those that nobody reaps count towards the limit
+    of their user, where they wait for room."""
     detach()
     for _ in range(int(count)):
         if os.fork() == 0:
             while True:
-                if os.fork():
-                    os._exit(0)
+                with contextlib.suppress(BlockingIOError):
+                    if os.fork():
+                        os._exit(0)
                 time.sleep(0.005)
 
 
