@@ -4,8 +4,10 @@
 pub(crate) mod account;
 mod ahead;
 mod boot;
+mod bounds;
 mod child;
 mod clean;
+mod connections;
 mod ending;
 mod engine;
 mod filesystems;
@@ -31,6 +33,7 @@ mod scope;
 mod shell;
 mod sweep;
 mod unpacked;
+mod user_mounts;
 mod version;
 mod walk;
 
@@ -46,6 +49,7 @@ use runyard_core::ports::Clock;
 use tokio::process::Child;
 
 use self::ahead::Prepared;
+pub(crate) use self::bounds::MACHINE_INOTIFY;
 pub use self::group::JobGroup;
 use self::ids::Ids;
 pub use self::isolation::Isolation;
@@ -59,6 +63,7 @@ pub use self::reach::written_to;
 pub use self::refusal::job_started;
 pub use self::sweep::SweepPaths;
 use self::unpacked::Slot;
+use self::user_mounts::UserMounts;
 use crate::clock::SystemClock;
 use crate::disk;
 use crate::task::{Executor, GithubFailure, Task, TaskOutcome, Written};
@@ -138,6 +143,8 @@ pub struct Host {
     layout: Layout,
     /// The job user, where it is not the agent's own user.
     ids: Option<Ids>,
+    /// File systems that programs of this user serve.
+    mounts: Option<UserMounts>,
     /// What survives claims, where their jobs are isolated.
     keeps: Option<KeptStore>,
     /// Runners that this process has started and must reap.
@@ -185,12 +192,14 @@ impl Host {
             keeps.recover()?;
         }
         let ids = settings.account.as_ref().map(Ids::of).transpose()?;
+        let mounts = ids.clone().map(|ids| UserMounts::new(ids, layout.begun()));
         let seconds = SystemClock.elapsed().as_secs();
         let links = AtomicU32::new(u32::try_from(seconds).unwrap_or_default());
         Ok(Self {
             settings,
             layout,
             ids,
+            mounts,
             keeps,
             children: Mutex::default(),
             links,

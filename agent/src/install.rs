@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, bail};
 
 use crate::disk;
-use crate::host::{Account, account, has_ipv6};
+use crate::host::{Account, MACHINE_INOTIFY, account, has_ipv6};
 
 /// Where systemd looks for units of this machine's owner.
 const UNITS: &str = "etc/systemd/system";
@@ -26,6 +26,9 @@ const FILES: [(&str, &str); 4] = [
 const RULES: &str = include_str!("../../config/systemd/metadata.nft");
 const RULES_4: &str = include_str!("../../config/systemd/metadata.iptables");
 const RULES_6: &str = include_str!("../../config/systemd/metadata.ip6tables");
+/// How many connections the jobs of a machine have at the same time. The machine tracks them in one table with its own,
+/// which has room for 65 536 or more.
+const CONNECTIONS: &str = "16384";
 /// Where the job user's home is in its own view; outside it is root's and empty.
 const HOMES: &str = "/home";
 
@@ -87,17 +90,20 @@ fn write_units(root: &Path) -> anyhow::Result<()> {
 /// # Errors
 /// Neither works.
 pub fn imds_firewall() -> anyhow::Result<()> {
-    // What a job's crash would tell the next one: programs of root's that keep cores, and the kernel's own log.
-    for (name, value) in [("core_pattern", "core"), ("dmesg_restrict", "1")] {
-        let path = Path::new("/proc/sys/kernel").join(name);
-        fs::write(&path, value).map_err(|e| disk::at(&path, &e))?;
-    }
+    kernel_settings()?;
     let Err(nft) = call("nft", &["-f", "-"], Some(RULES)) else {
         accept_forwarded();
+        let over = ["ct", "state", "new", "ct", "count", "over", CONNECTIONS, "reject"];
+        bound_connections("nft", &[&["add", "rule", "inet", "runyard", "bound"][..], &over].concat());
         return Ok(());
     };
     let both = || {
         tables("iptables", RULES_4, &["filter INPUT", "filter FORWARD", "filter OUTPUT", "nat POSTROUTING"])?;
+        let new = ["-m", "conntrack", "--ctstate", "NEW"];
+        // All together, whatever their addresses.
+        let over =
+            ["-m", "connlimit", "--connlimit-above", CONNECTIONS, "--connlimit-mask", "0", "-j", "REJECT"];
+        bound_connections("iptables", &[&["-A", "runyard-BOUND"][..], &new, &over].concat());
         // A kernel without the family has no such service in it either.
         if !has_ipv6() {
             return Ok(());
@@ -105,6 +111,35 @@ pub fn imds_firewall() -> anyhow::Result<()> {
         tables("ip6tables", RULES_6, &["filter INPUT", "filter FORWARD", "filter OUTPUT"])
     };
     both().with_context(|| format!("{nft:#}: jobs could take this machine's role"))
+}
+
+/// Sets what the kernel has one of for the whole machine.
+fn kernel_settings() -> anyhow::Result<()> {
+    let kernel = Path::new("/proc/sys/kernel");
+    let set = |path: &Path, value: &str| fs::write(path, value).map_err(|e| disk::at(path, &e));
+    // What a job's crash would tell the next one: programs of root's that keep cores, and the kernel's own log.
+    set(&kernel.join("core_pattern"), "core")?;
+    set(&kernel.join("dmesg_restrict"), "1")?;
+    // Since Linux 6.6; the unit's filter is for its own processes on every kernel.
+    let io_uring = kernel.join("io_uring_disabled");
+    if io_uring.exists() {
+        set(&io_uring, "2")?;
+    }
+    let inotify = Path::new("/proc/sys/fs/inotify/max_user_instances");
+    let most = fs::read_to_string(inotify).ok().and_then(|most| most.trim().parse::<u32>().ok());
+    if most.is_some_and(|most| most < MACHINE_INOTIFY)
+        && let Err(error) = set(inotify, &MACHINE_INOTIFY.to_string())
+    {
+        tracing::warn!(%error, "a job could have all inotify instances of this machine");
+    }
+    Ok(())
+}
+
+/// A kernel may lack what counts connections; then one job can fill the machine's table while it runs.
+fn bound_connections(program: &str, rule: &[&str]) {
+    if let Err(error) = call(program, rule, None) {
+        tracing::warn!("the connections of jobs are not bounded: {error:#}");
+    }
 }
 
 /// Beside rules of nft's there may be some of iptables' that drop what is passed on, as Docker's engine has it. What
@@ -168,6 +203,7 @@ mod tests {
         assert!(agent.contains("Type=notify") && agent.contains("WatchdogSec="));
         assert!(agent.contains("runyard-agent wall") && watchdog.contains("runyard-agent fuse --config"));
         assert!(agent.contains("Delegate=yes"), "jobs have a control group of their own");
+        assert!(agent.contains("\nSystemCallArchitectures=native\n") && agent.contains(" io_uring_setup "));
         assert!(agent.contains("\nTasksMax=80%\n"), "more than the half that a jail may take");
         assert!(timer.contains("OnBootSec=") && !timer.contains("OnCalendar="), "monotonic time only");
     }

@@ -87,7 +87,7 @@ fn main() -> ExitCode {
         Command::ImdsFirewall => install::imds_firewall(),
         Command::IsolationCheck(words) => return tell_reached(words),
         Command::Jail(words) => return in_jail(words),
-        Command::EmptyKeyrings => host::empty_keyrings().map_err(Into::into),
+        Command::EmptyKeyrings => host::empty_keyrings().map(|left| println!("{left}")).map_err(Into::into),
         Command::Reach(places) => {
             print!("{}", host::written_to(&places));
             Ok(())

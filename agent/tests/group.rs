@@ -5,14 +5,14 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use runyard_agent::host::{Host, HostSettings, JobGroup, PackageSource, SweepPaths};
-use runyard_agent::task::{Executor, Holder, Task, TaskOutcome};
+use runyard_agent::task::{Executor, Holder, Task, TaskOutcome, Wipe};
 use runyard_core::model::ClaimId;
 
 /// A control group for this process, which it leaves and removes in the end.
@@ -110,6 +110,20 @@ async fn left(group: Option<JobGroup>, seconds: u32) -> Vec<i32> {
     sleeping(seconds)
 }
 
+/// The counters of a group are its own: with a new one after each claim, no claim reads those of another.
+async fn a_new_group_follows(group: JobGroup, jobs: &Path) {
+    let dir = tempfile::tempdir().unwrap();
+    let host = Host::new(settings(dir.path(), Some(group))).unwrap();
+    // Such as a container's.
+    fs::create_dir_all(jobs.join("below/deep")).unwrap();
+    let number = || fs::metadata(jobs).unwrap().ino();
+    let before = number();
+    let claim = ClaimId::parse("i-group.2").unwrap();
+    let wipe = Task::Wipe { claim, since: None, wipe: Wipe::Whole };
+    assert_eq!(host.execute(wipe).await, TaskOutcome::Wiped);
+    assert!(number() != before && !jobs.join("below").exists());
+}
+
 /// Past the capture of what passing tests print: what was not tried must not look tried.
 fn aloud(why: &str) {
     let text = format!("\n******\nagent/tests/group.rs: NOT RUN: {why}\n******\n");
@@ -127,6 +141,7 @@ async fn a_process_that_shed_everything_else_is_still_in_the_group_it_was_born_i
     assert_eq!(hidden.len(), 2, "without a group nothing tells of them");
     hidden.iter().for_each(|pid| kill(Pid::from_raw(*pid), Signal::SIGKILL).unwrap());
     let group = JobGroup::find().unwrap();
-    assert_eq!(left(Some(group), seconds + 1).await, Vec::<i32>::new());
+    assert_eq!(left(Some(group.clone()), seconds + 1).await, Vec::<i32>::new());
+    a_new_group_follows(group, &own.own.join("runyard-job")).await;
     assert!(now_in().ends_with(own.own.file_name().unwrap().to_str().unwrap()), "{} is left", now_in());
 }

@@ -43,9 +43,10 @@ fi
 mount -t overlay -o lowerdir=$layers,upperdir=/mnt/upper,workdir=/mnt/work none /mnt/root
 for dir in sys dev; do mount --rbind /$dir /mnt/root/$dir; done
 mount -t proc proc /mnt/root/proc
-for name in core_pattern dmesg_restrict; do
-    echo "the real one's" >/mnt/$name
-    mount --bind /mnt/$name /mnt/root/proc/sys/kernel/$name
+for name in kernel/core_pattern kernel/dmesg_restrict kernel/io_uring_disabled fs/inotify/max_user_instances; do
+    [ -e /proc/sys/$name ] || continue
+    echo 128 >/mnt/${name##*/}
+    mount --bind /mnt/${name##*/} /mnt/root/proc/sys/$name
 done
 # Fewer than whoever runs the tests may have.
 echo 40000 >/mnt/threads-max
@@ -168,6 +169,11 @@ fn nothing_a_job_does_is_seen_by_the_next_or_stays_on_the_machine() {
 #[test]
 fn what_is_kept_is_read_by_its_repository_and_written_by_the_operators_word() {
     apart("on_a_machine_directories_are_kept");
+}
+
+#[test]
+fn what_the_kernel_keeps_of_a_job_is_bounded_and_gone_with_its_claim() {
+    apart("on_a_machine_the_kernel");
 }
 
 #[test]
@@ -450,6 +456,62 @@ fn on_a_machine_two_runs() {
             assert!(said.contains(&format!("TASKS {most} {most}\n")), "the agent has no room: {said}");
             clean(&host, claim, runner).await;
         }
+    });
+}
+
+/// System calls by name, which the plants of `tests/system/escape` make.
+const TOOLS: &str = include_str!("../../tests/system/escape/tools.py");
+/// Where jobs find them.
+const TOOLS_AT: &str = "/opt/runyard-test-tools.py";
+/// Does what outlives processes, or keeps them from ending.
+const KEPT_BY_THE_KERNEL: &str = r#"
+def tool(*words, within=()):
+    words = [*within, sys.executable, "-I", "/opt/runyard-test-tools.py", *words]
+    done = subprocess.run(words, capture_output=True, text=True, env={"PATH": os.environ["PATH"]})
+    return done.returncode, done.stdout + done.stderr
+print("DEADLOCK", tool("fuse-deadlock", "canary", within=["unshare", "-Urm"]), flush=True)
+print("KEY", tool("nested-key", "canary", within=["unshare", "-Urn"]), flush=True)
+print("CONNECTIONS", tool("connections-many", "203.0.113.77", "300"), flush=True)
+print("NAMESPACES", tool("namespaces-many", "300"), flush=True)
+for name in ["max_net_namespaces", "max_user_namespaces", "max_mnt_namespaces", "max_inotify_instances"]:
+    print("BOUND", name, open("/proc/sys/user/" + name).read().strip(), flush=True)
+    refused(name, lambda: open("/proc/sys/user/" + name, "w").write("9999"))
+"#;
+
+#[test]
+#[ignore = "called by what_the_kernel_keeps_of_a_job_is_bounded_and_gone_with_its_claim"]
+fn on_a_machine_the_kernel() {
+    if !std::path::Path::new("/dev/fuse").exists() {
+        return aloud("needs /dev/fuse");
+    }
+    let _outside = Outside::new();
+    agent("wall");
+    let host = executor();
+    fs::write(TOOLS_AT, TOOLS).unwrap();
+    let tracked = || {
+        let mut look = Command::new("python3");
+        look.args(["-I", TOOLS_AT, "tracked", "203.0.113.77", "1"]).stderr(Stdio::null());
+        String::from_utf8(look.output().unwrap().stdout).unwrap()
+    };
+    runtime().block_on(async {
+        let (claim, runner, said) = serve(&host, "i-jail.1", KEPT_BY_THE_KERNEL).await;
+        for words in [
+            "DEADLOCK (0, '')",
+            "KEY (0, '')",
+            "CONNECTIONS (0, '')",
+            "NAMESPACES (1, 'namespaces-many: [Errno 28]",
+            "BOUND max_net_namespaces 256",
+            "BOUND max_user_namespaces 256",
+            "BOUND max_mnt_namespaces 256",
+            "BOUND max_inotify_instances 512",
+        ] {
+            assert!(said.contains(words), "{words}: {said}");
+        }
+        assert!(!said.contains("FOUND") && !said.contains("Traceback"), "{said}");
+        assert_eq!(tracked(), "300 connections to 203.0.113.77\n");
+        clean(&host, claim, runner).await;
+        assert_eq!(tracked(), "0 connections to 203.0.113.77\n");
+        assert_eq!(processes(), Vec::<String>::new());
     });
 }
 
@@ -895,6 +957,13 @@ fn network() {
     shut_forwarding();
     agent("wall");
     agent("wall");
+    let (rules, bound) = if has("nft") {
+        ("nft list chain inet runyard bound", "ct state new ct count over 16384")
+    } else {
+        ("iptables -S runyard-BOUND", "--connlimit-above 16384 --connlimit-mask 0")
+    };
+    let rules = Command::new("sh").args(["-c", rules]).output().unwrap().stdout;
+    assert_eq!(String::from_utf8(rules).unwrap().matches(bound).count(), 1);
     // Nor where the rules go after the claim was prepared.
     let open = runtime().block_on(async {
         host.prepare().await;
@@ -922,8 +991,12 @@ fn network() {
 #[ignore = "called by a_machine_that_cannot_keep_jobs_to_themselves_registers_nothing"]
 fn on_a_machine_something_is_missing() {
     agent("wall");
-    for (name, value) in [("core_pattern", "core"), ("dmesg_restrict", "1")] {
-        assert_eq!(fs::read_to_string(format!("/proc/sys/kernel/{name}")).unwrap(), value);
+    let set = [("kernel/core_pattern", "core"), ("kernel/dmesg_restrict", "1")];
+    // Kernels before 6.6 have no switch for it.
+    let io_uring = ("kernel/io_uring_disabled", "2");
+    let since = fs::exists("/proc/sys/kernel/io_uring_disabled").unwrap().then_some(io_uring);
+    for (name, value) in set.into_iter().chain(since).chain([("fs/inotify/max_user_instances", "2048")]) {
+        assert_eq!(fs::read_to_string(format!("/proc/sys/{name}")).unwrap(), value);
     }
     // As at first boot, twice; and where an image has such a user already.
     for _ in 0..2 {

@@ -170,8 +170,9 @@ impl Host {
     /// In one step: the directories that were prepared are the claim's.
     async fn move_next(&self, dirs: &ClaimDirs) -> io::Result<()> {
         let (next, root, mark) = (self.layout.next(), dirs.root.clone(), self.layout.begun());
+        let mounts = self.mounts.clone();
         self.in_turn(move || {
-            mark_begun(&mark)?;
+            mark_begun(&mark, mounts.as_ref())?;
             remove(&root)?;
             fs::rename(&next, &root).map_err(|e| disk::at(&root, &e))
         })

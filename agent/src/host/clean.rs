@@ -1,7 +1,7 @@
 //! Cleans up after a claim and proves it: none of its processes is left and no directory it could write to. A clean-up
 //! that cannot be proved is reported as unproved.
 
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, lchown};
 use std::path::Path;
@@ -15,8 +15,9 @@ use super::reach::keeps_to_its_own;
 use super::remove::{DIRECTORY, ENTRIES, empty, is_dir, remove};
 use super::sweep::{nothing_is_given, sweep};
 use super::unpacked::PROGRAMS;
+use super::user_mounts::UserMounts;
 use super::walk::Moment;
-use super::{Account, Host, disk, kept, processes};
+use super::{Account, Host, JobGroup, disk, kept, network, processes};
 use crate::task::{RunnerProcess, TaskOutcome, Wipe};
 
 /// How often a machine is swept on which something came to life meanwhile.
@@ -134,11 +135,21 @@ impl Host {
             self.in_turn(self.sweeping(keep)).await.map_err(|error| left(&error.to_string()))?;
             let processes = self.end(self.claim_scope(claim, None, since)).await;
             // Whatever was alive may have left something since.
-            if !processes.map_err(|left| detail("its processes", &left, &[]))? {
+            let quiet = !processes.map_err(|left| detail("its processes", &left, &[]))?;
+            if quiet && self.kernel_forgets().await.map_err(|error| left(&error.to_string()))? {
                 return remove(&self.layout.begun()).map_err(|error| left(&error.to_string()));
             }
         }
         Err(left("processes of it came to life again and again"))
+    }
+
+    /// Ends what no process has any more: the links of jails, what the machine knows of their connections, and the
+    /// counters of the control group; whether nothing came to life in there meanwhile.
+    async fn kernel_forgets(&self) -> io::Result<bool> {
+        if self.settings.isolation.is_some() {
+            network::cut().await.map_err(io::Error::other)?;
+        }
+        self.settings.group.as_ref().map_or(Ok(true), JobGroup::renew)
     }
 
     fn sweeping(&self, keep: bool) -> impl FnOnce() -> io::Result<()> + Send + 'static {
@@ -199,9 +210,9 @@ impl Host {
     /// Makes the directories of a claim anew. No job gets into them before they are handed over, so that what is done
     /// in them meanwhile needs to mind no links.
     pub(super) async fn make_fresh(&self, dirs: &ClaimDirs) -> io::Result<()> {
-        let (dirs, mark) = (dirs.clone(), self.layout.begun());
+        let (dirs, mark, mounts) = (dirs.clone(), self.layout.begun(), self.mounts.clone());
         self.in_turn(move || {
-            mark_begun(&mark)?;
+            mark_begun(&mark, mounts.as_ref())?;
             remove(&dirs.root)?;
             dirs.make()
         })
@@ -230,10 +241,11 @@ impl Host {
     }
 }
 
-/// From now on what appears may be a job's.
-pub(super) fn mark_begun(mark: &Path) -> io::Result<()> {
+/// From now on what appears may be a job's. The mark says which file systems of programs stood before.
+pub(super) fn mark_begun(mark: &Path, mounts: Option<&UserMounts>) -> io::Result<()> {
     if begun(mark)?.is_none() {
-        disk::create_anew(mark)?;
+        let before = mounts.map(UserMounts::before).unwrap_or_default();
+        disk::create_anew(mark)?.write_all(before.as_bytes()).map_err(|e| disk::at(mark, &e))?;
     }
     Ok(())
 }

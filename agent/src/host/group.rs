@@ -70,6 +70,20 @@ impl JobGroup {
         }
     }
 
+    /// Puts a new group in the place of this one, whose counters (of time, memory, pressure) every jail shows; whether
+    /// nothing was in it.
+    pub(super) fn renew(&self) -> io::Result<bool> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        match remove(&self.jobs) {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            // Something came to life in there.
+            Err(error) if error.kind() == ErrorKind::ResourceBusy => return Ok(false),
+            Err(error) => return Err(disk::at(&self.jobs, &error)),
+        }
+        make(&self.jobs).map(|()| true)
+    }
+
     /// Whether the kernel says that nothing is in the group, or in one below it.
     pub(super) fn is_empty(&self) -> io::Result<bool> {
         let events = self.jobs.join("cgroup.events");
@@ -79,6 +93,17 @@ impl JobGroup {
             Err(error) => Err(disk::at(&events, &error)),
         }
     }
+}
+
+/// Removes a group with those below it. Its files are the kernel's, and go with it.
+fn remove(group: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(group)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            remove(&entry.path())?;
+        }
+    }
+    fs::remove_dir(group)
 }
 
 fn make(group: &Path) -> io::Result<()> {
@@ -168,6 +193,7 @@ mod tests {
         assert!(!group.is_empty().unwrap());
         fs::remove_dir_all(dir.path().join(NAME)).unwrap();
         assert!(group.is_empty().unwrap() && group.end().is_ok());
+        assert!(group.renew().unwrap() && dir.path().join(NAME).is_dir(), "one that is gone is made");
     }
 
     #[test]

@@ -26,6 +26,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::Child;
 
 use super::JobGroup;
+use super::bounds::bound;
 use super::keep::KeptMount;
 use super::keys::{in_own_session, own_session};
 use super::output::detail;
@@ -42,7 +43,7 @@ pub(super) const MADE: Duration = Duration::from_secs(30);
 /// How long what makes a jail may take to end when it could not be made.
 const ENDS: Duration = Duration::from_secs(5);
 /// Each user is the same in there as outside; what belongs to the namespace, keyrings for example, is not.
-const SAME: &str = "0 0 4294967295";
+pub(super) const SAME: &str = "0 0 4294967295";
 
 /// What a jail is made of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -309,6 +310,12 @@ pub(super) fn map_users(job: &mut UnixStream, pid: Pid, users: [&str; 2]) -> any
     Ok(job.write_all(&[1])?)
 }
 
+/// Waits, in a new user namespace, until [`map_users`] has said who is who in it.
+pub(super) fn mapped(init: &mut UnixStream) -> io::Result<()> {
+    init.write_all(&[1])?;
+    init.read_exact(&mut [0])
+}
+
 /// Lets go of all that ended; how the job ended, if it did.
 fn reap(job: Pid) -> nix::Result<Option<u8>> {
     loop {
@@ -332,8 +339,8 @@ fn become_the_job(jail: &Jail, job: &[OsString]) -> anyhow::Result<u8> {
     fs::write("/proc/self/oom_score_adj", "0")?;
     setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
     unshare(CloneFlags::CLONE_NEWUSER).context("a user namespace")?;
-    init.write_all(&[1])?;
-    init.read_exact(&mut [0])?;
+    mapped(&mut init)?;
+    bound().context("bounds of the user namespace")?;
     own_session().context("a session keyring")?;
     prctl::set_no_new_privs()?;
     // What is blocked stays so in a new program.

@@ -1,7 +1,9 @@
 //! Empties the kernel's keyrings of the job user. Keyrings outlive every process, and only their user can empty them:
 //! the agent's own program does so as that user, and afterwards the kernel must count no key of the user.
 
+use std::collections::BTreeMap;
 use std::io;
+use std::num::NonZeroI32;
 use std::path::Path;
 use std::time::Duration;
 
@@ -17,14 +19,21 @@ use crate::disk;
 const TRIES: u32 = 6;
 const GONE: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(50);
+/// How many registers may stay; the kernel gives a user 200 keys.
+const REGISTERS: u64 = 16;
+/// What the kernel calls the keyring in which a user namespace has those of its users. No user can make one of that name.
+const REGISTER: &str = ".user_reg";
+/// The keys that this process may see.
+const KEYS: &str = "/proc/keys";
 /// The kernel's count of each user's keys.
 const COUNTS: &str = "/proc/key-users";
 
-/// Empties the keyrings of this process's user: its own, its sessions', and the one that outlives both.
+/// Empties the keyrings of this process's user: its own, its sessions', the one that outlives both, and those of user
+/// namespaces; how many namespaces have a register of rings yet.
 ///
 /// # Errors
 /// One does not let its user.
-pub fn empty_keyrings() -> io::Result<()> {
+pub fn empty_keyrings() -> io::Result<usize> {
     // Each is put into a ring of this process, which tells their numbers: what stands for one would make it anew.
     let holder = KeyRing::from_special_id(KeyRingIdentifier::Process, true).map_err(said)?;
     for special in [KeyRingIdentifier::UserSession, KeyRingIdentifier::User] {
@@ -42,7 +51,39 @@ pub fn empty_keyrings() -> io::Result<()> {
     let (numbers, _) = links.as_chunks::<4>();
     let rings = numbers.iter().map(|number| Key::from_id(KeySerialId::from(i32::from_ne_bytes(*number))));
     // The rings themselves count, too, and what they were given: rights, for example.
-    rings.into_iter().try_for_each(|ring| ring.invalidate()).map_err(said)
+    rings.into_iter().try_for_each(|ring| ring.invalidate()).map_err(said)?;
+    empty_rings_of_namespaces()
+}
+
+/// Empties and removes the rings that user namespaces have of this process's user. Such a namespace, and each key in
+/// it, may outlive its processes (by a connection that nobody holds), and cannot be entered then; but its rings are
+/// listed, and give their user all rights, whoever possesses them. The register of these rings stays as long as the
+/// namespace does: only the kernel writes to it.
+fn empty_rings_of_namespaces() -> io::Result<usize> {
+    let listed = disk::read(Path::new(KEYS))?.unwrap_or_default();
+    let own = nix::unistd::geteuid().as_raw();
+    let (registers, rings): (Vec<_>, Vec<_>) =
+        rings(&String::from_utf8_lossy(&listed), own).into_iter().partition(|(_, name)| name == REGISTER);
+    for (ring, _) in rings {
+        // One that went meanwhile, or whose rights were taken away, which the count tells.
+        let emptied = keyutils_raw::keyctl_clear(ring).and_then(|()| keyutils_raw::keyctl_invalidate(ring));
+        if let Err(error) = emptied {
+            tracing::debug!(%error, ring = ring.get(), "a keyring cannot be emptied");
+        }
+    }
+    Ok(registers.len())
+}
+
+/// The numbers and names of a user's keyrings in `/proc/keys`: a number in hexadecimal, flags, uses, a time, rights,
+/// user, group, kind and name.
+fn rings(table: &str, own: u32) -> Vec<(NonZeroI32, String)> {
+    let ring = |line: &str| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let [number, _, _, _, _, user, _, "keyring", name, ..] = fields[..] else { return None };
+        let number = i32::from_str_radix(number, 16).ok().filter(|_| user.parse() == Ok(own))?;
+        Some((NonZeroI32::new(number)?, name.trim_end_matches(':').to_owned()))
+    };
+    table.lines().filter_map(ring).collect()
 }
 
 fn said(error: KeyError) -> io::Error {
@@ -83,23 +124,35 @@ pub(super) fn in_own_session<T>(start: impl FnOnce() -> io::Result<T>) -> io::Re
     started
 }
 
-/// Empties the keyrings of an account, of each of its ids that has any.
+/// Empties the keyrings of an account, of each of its ids that has any. The registers of namespaces that nothing else
+/// keeps may stay: they hold nothing.
 ///
 /// # Errors
 /// Keys are left, or may be.
 pub(super) fn no_keys(program: &Path, account: &Account, ids: &Ids) -> io::Result<()> {
     let mut why = String::from("they do not go");
     for _ in 0..TRIES {
-        for uid in holders(ids)? {
-            let whose = Account { uid, ..account.clone() };
+        // Before the registers are counted, of which no job makes any more: what goes between the two counts was more.
+        let before = holders(ids)?;
+        let mut registers = BTreeMap::new();
+        for uid in before.keys() {
+            let whose = Account { uid: *uid, ..account.clone() };
             // What the kernel has yet to collect may be all that the user may have: then nothing can be emptied before.
-            if let Err(error) = as_user(program, &whose, &["empty-keyrings".into()]) {
-                why = error.to_string();
+            match as_user(program, &whose, &["empty-keyrings".into()]) {
+                Ok(said) => drop(registers.insert(*uid, said.trim().parse().unwrap_or(0))),
+                Err(error) => why = error.to_string(),
             }
         }
+        if only_registers(&before, &registers) {
+            return Ok(());
+        }
         for _ in 0..GONE.as_millis() / LOOK.as_millis() {
-            if holders(ids)?.is_empty() {
+            let left = holders(ids)?;
+            if left.is_empty() {
                 return Ok(());
+            }
+            if only_registers(&left, &registers) {
+                break;
             }
             std::thread::sleep(LOOK);
         }
@@ -107,19 +160,24 @@ pub(super) fn no_keys(program: &Path, account: &Account, ids: &Ids) -> io::Resul
     Err(io::Error::other(format!("the keyrings of {} hold keys: {why}", account.name)))
 }
 
-/// Which ids of an account the kernel counts keys of.
-fn holders(ids: &Ids) -> io::Result<Vec<u32>> {
+/// Whether each user has no key but so many registers, which are few: they are of the number that a user may have.
+fn only_registers(keys: &BTreeMap<u32, u64>, registers: &BTreeMap<u32, u64>) -> bool {
+    keys.iter().all(|(uid, keys)| registers.get(uid).is_some_and(|most| keys <= most) && *keys <= REGISTERS)
+}
+
+/// Which ids of an account the kernel counts keys of, and how many.
+fn holders(ids: &Ids) -> io::Result<BTreeMap<u32, u64>> {
     // A kernel without keys has no such table.
     let table = disk::read(Path::new(COUNTS))?.unwrap_or_default();
-    Ok(counted(&String::from_utf8_lossy(&table)).into_iter().filter(|uid| ids.owns(*uid)).collect())
+    Ok(counted(&String::from_utf8_lossy(&table)).into_iter().filter(|(uid, _)| ids.owns(*uid)).collect())
 }
 
 /// Whose keys a table counts: a user, a colon, uses, and how many keys it has before the first stroke.
-fn counted(table: &str) -> Vec<u32> {
+fn counted(table: &str) -> BTreeMap<u32, u64> {
     let holder = |line: &str| {
         let (user, rest) = line.split_once(':')?;
         let keys: u64 = rest.split_whitespace().nth(1)?.split('/').next()?.parse().ok()?;
-        (keys > 0).then(|| user.trim().parse().ok()).flatten()
+        Some((user.trim().parse().ok()?, keys)).filter(|_| keys > 0)
     };
     table.lines().filter_map(holder).collect()
 }
@@ -163,10 +221,30 @@ mod tests {
     }
 
     #[test]
+    fn keyrings_of_a_user_are_told_from_its_keys_and_from_those_of_others() {
+        let table = "0a1b2c3d I--Q---     2 perm 1f3f0000  1001 65534 keyring   _uid.1001: 1\n\
+                     18af5728 I--Q---     1 perm 0c030000  1001 65534 keyring   .user_reg: 2\n\
+                     3d3c3b3a I--Q---     1 perm 3f010000  1001  1001 user      secret: 6\n\
+                     2cae9ee2 I------     4 perm 1f030000     0     0 keyring   .builtin_trusted_keys: 4\n";
+        let found: Vec<_> = rings(table, 1001).into_iter().map(|(ring, name)| (ring.get(), name)).collect();
+        assert_eq!(found, [(0x0a1b_2c3d, "_uid.1001".to_owned()), (0x18af_5728, REGISTER.to_owned())]);
+        assert!(rings("", 1001).is_empty());
+    }
+
+    #[test]
+    fn registers_of_namespaces_may_stay_while_they_are_few_and_all_that_is_left() {
+        let of = |keys: u64| BTreeMap::from([(1001, keys)]);
+        assert!(only_registers(&of(2), &of(2)) && only_registers(&of(1), &of(2)));
+        assert!(!only_registers(&of(3), &of(2)), "a key is left");
+        assert!(!only_registers(&of(1), &BTreeMap::new()), "nobody has said what it is");
+        assert!(!only_registers(&of(REGISTERS + 1), &of(REGISTERS + 1)), "they leave the next run too few");
+    }
+
+    #[test]
     fn users_with_keys_are_told_from_those_without() {
         let table = "    0:    62 61/61 53/1000000 1216/25000000\n 1001:     5 4/4 4/200 61/20000\n\
                       1002:     1 0/0 0/200 0/20000\n";
-        assert_eq!(counted(table), [0, 1001]);
-        assert_eq!(counted(""), Vec::<u32>::new());
+        assert_eq!(counted(table), BTreeMap::from([(0, 61), (1001, 4)]));
+        assert_eq!(counted(""), BTreeMap::new());
     }
 }

@@ -14,7 +14,7 @@ use nix::sched::{CloneFlags, setns, unshare};
 use nix::unistd::getppid;
 use tokio::time::{Instant, sleep};
 
-use super::jail;
+use super::{connections, jail};
 
 /// How the machine's ends of such links begin; the rules of the firewall name them so.
 pub(super) const LINK: &str = "ryjob";
@@ -23,6 +23,8 @@ const ETH: &str = "eth0";
 /// For benchmarks of networks (RFC 2544): no VPC has them. Two addresses a link, of four.
 const FIRST: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 0);
 const LINKS: u32 = 1 << 15;
+/// How many bits of their addresses are the same.
+const PREFIX: u32 = 15;
 /// Between two looks for links that must go.
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -66,7 +68,8 @@ fn up(link: &str, address: Ipv4Addr, ipv6: bool) -> String {
     format!("{none}addr add {address}/30 dev {link}\nlink set {link} up\n")
 }
 
-/// Cuts the links of earlier jobs: a connection that nobody holds any more may keep its namespace for minutes.
+/// Cuts the links of earlier jobs: a connection that nobody holds any more may keep its namespace for minutes. What the
+/// machine's connection tracking has of them goes, too.
 ///
 /// # Errors
 /// A link does not go.
@@ -75,7 +78,16 @@ pub(super) async fn cut() -> anyhow::Result<()> {
         // It may go by itself meanwhile.
         let _ = Command::new("ip").args(["link", "delete", link]).stderr(Stdio::null()).status();
     })
-    .await
+    .await?;
+    let forgotten = tokio::task::spawn_blocking(|| connections::forget(FIRST, PREFIX)).await?;
+    match forgotten {
+        Ok(0) => {}
+        Ok(left) => tracing::warn!(left, "connections of earlier jobs stay in this machine's table"),
+        Err(error) => {
+            tracing::warn!(%error, "connections of earlier jobs cannot be deleted from this machine's table")
+        }
+    }
+    Ok(())
 }
 
 /// A jail that was let go while it was made is made to its end, and its link comes after a first look.

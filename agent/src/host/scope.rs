@@ -11,6 +11,7 @@ use tokio::time::{Instant, sleep};
 
 use super::ids::Ids;
 use super::processes::{self, Process};
+use super::user_mounts::UserMounts;
 use super::{Host, JobGroup};
 use crate::task::RunnerProcess;
 
@@ -37,6 +38,8 @@ pub(super) struct Scope {
     pub(super) ids: Option<Ids>,
     /// The control group they were born in.
     pub(super) group: Option<JobGroup>,
+    /// File systems of programs that keep a process from ending which waits in one.
+    pub(super) mounts: Option<UserMounts>,
 }
 
 impl Scope {
@@ -60,12 +63,24 @@ impl Scope {
 
     /// Ends them all once; which were found, and whether the kernel says that their group is empty, if they have one.
     fn look(&self) -> io::Result<(Vec<Process>, bool)> {
+        self.abort_mounts();
         if let Some(group) = &self.group {
             group.end()?;
         }
         let found = self.find().map_err(|e| io::Error::new(e.kind(), format!("/proc: {e}")))?;
         found.iter().for_each(processes::end);
+        // What was mounted meanwhile.
+        self.abort_mounts();
         Ok((found, self.group.as_ref().map_or(Ok(true), JobGroup::is_empty)?))
+    }
+
+    /// A process that cannot be ended for want of this is told of by itself.
+    fn abort_mounts(&self) {
+        match self.mounts.as_ref().map_or(Ok(0), UserMounts::abort) {
+            Ok(0) => {}
+            Ok(aborted) => tracing::info!(aborted, "aborted the FUSE connections of a claim"),
+            Err(error) => tracing::debug!(%error, "the FUSE connections of a claim cannot be aborted"),
+        }
     }
 
     /// Sees that there are none, and ends nobody: those that wait in jails for the next claim are in its group.
@@ -150,6 +165,7 @@ impl Host {
             since: since.filter(|_| self.settings.adopts_orphans),
             ids: self.ids.clone(),
             group: self.settings.group.clone(),
+            mounts: self.mounts.clone(),
         }
     }
 
@@ -162,6 +178,7 @@ impl Host {
             since: self.settings.adopts_orphans.then_some(0),
             ids: self.ids.clone(),
             group: self.settings.group.clone(),
+            mounts: self.mounts.clone(),
         }
     }
 

@@ -67,7 +67,8 @@ Before=sysinit.target
 Type=oneshot
 RemainAfterExit=yes
 ExecStart=/bin/sh -ec 'mkdir -m 700 /run/lab; cd /run/lab; mkdir proc sys; mount -t proc proc proc; mount -t sysfs sysfs sys; \\
-for name in core_pattern dmesg_restrict; do cat /proc/sys/kernel/$name >$name; mount --bind $name /proc/sys/kernel/$name; done; \\
+for name in kernel/core_pattern kernel/dmesg_restrict kernel/io_uring_disabled fs/inotify/max_user_instances; do \\
+place=/proc/sys/$name; test -e $place || continue; cat $place >$(basename $name); mount --bind $(basename $name) $place; done; \\
 while umount /proc/sys/kernel/random/boot_id 2>/dev/null; do :; done; \\
 mount -o remount,rw /sys; mkdir /sys/hypervisor; echo ec2e1916-9099-7caf-fd21-012345abcdef >/sys/hypervisor/uuid; \\
 mount -o remount,ro /sys; mkdir -p /dev/net; rm -f /dev/net/tun; \\

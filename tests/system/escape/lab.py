@@ -52,6 +52,8 @@ KEEP = [{"name": "cache", "path": "~/.cache"}, {"name": "tools", "path": "/opt/h
 UNTRUSTED = {"event": "pull_request", "head_branch": "patch-1", "head_sha": "1" * 40, "head_repository": "mallory/app"}
 # Where the world is, of which the laboratory's GitHub is a part.
 WORLD, GATEWAY = "198.51.100.2", "198.51.100.1"
+# In the world, and answers nothing.
+SILENT = "198.51.100.77"
 DEVICES = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8), "urandom": (1, 9), "tty": (5, 0), "fuse": (10, 229)}
 POWER = """#!/bin/sh
 # Stands for the machine's switch: tells the laboratory, and ends the agent.
@@ -160,9 +162,11 @@ def spare_the_host(root: Path) -> None:
         mount("--bind", str(place), str(place))
         mount("-o", "remount,bind,ro", str(place))
     kept.mkdir(mode=0o700)
-    for name in ("core_pattern", "dmesg_restrict"):
-        (kept / name).write_text((root / "proc/sys/kernel" / name).read_text())
-        mount("--bind", str(kept / name), str(root / "proc/sys/kernel" / name))
+    for name in ("kernel/core_pattern", "kernel/dmesg_restrict", "kernel/io_uring_disabled", "fs/inotify/max_user_instances"):
+        place, copy = root / "proc/sys" / name, kept / Path(name).name
+        if place.exists():
+            copy.write_text(place.read_text())
+            mount("--bind", str(copy), str(place))
 
 
 def devices(dev: Path, queues: bool, tun: bool) -> None:
@@ -353,10 +357,11 @@ class Lab:
         wait("the world", lambda: os.readlink(f"/proc/{world.pid}/ns/net") != os.readlink("/proc/self/ns/net"))
         within = ["nsenter", f"--net=/proc/{world.pid}/ns/net"]
         for words in (["link", "add", "world", "type", "veth", "peer", "name", "eth0", "netns", str(world.pid)],
-                      ["address", "add", f"{GATEWAY}/30", "dev", "world"], ["link", "set", "world", "up"]):
+                      ["address", "add", f"{GATEWAY}/30", "dev", "world"], ["link", "set", "world", "up"],
+                      ["route", "add", SILENT, "via", WORLD]):
             subprocess.run(["ip", *words], check=True)
         for words in (["link", "set", "lo", "up"], ["address", "add", f"{WORLD}/30", "dev", "eth0"], ["link", "set", "eth0", "up"],
-                      ["route", "add", "default", "via", GATEWAY]):
+                      ["route", "add", "default", "via", GATEWAY], ["route", "add", "blackhole", SILENT]):
             subprocess.run([*within, "ip", *words], check=True)
         ports = [f"8080={YARD}/data/github/api.port", f"8081={LAB}/reports.port"]
         # The operator takes http of no other name.

@@ -68,12 +68,21 @@ class Filter:
     """A seccomp program, put together call by call."""
 
     LOAD, EQUAL, GREATER, AND, ANSWER = 0x20, 0x15, 0x25, 0x54, 0x06
-    ALLOW, ERRNO = 0x7FFF0000, 0x00050000
+    ALLOW, ERRNO, KILL = 0x7FFF0000, 0x00050000, 0
 
     def __init__(self) -> None:
-        self.column, arch = ARCHITECTURES[platform.machine()]
-        # A call of another architecture's numbers is none that this filter could judge.
-        self.code = [(self.LOAD, 0, 0, 4), (self.EQUAL, 1, 0, arch), (self.ANSWER, 0, 0, self.ERRNO | EPERM)]
+        self.column, self.arch = ARCHITECTURES[platform.machine()]
+        self.native, self.code = False, []
+
+    def head(self) -> list[tuple[int, int, int, int]]:
+        """What becomes of a call of another architecture's numbers, which nothing below could judge: with
+        `SystemCallArchitectures=native` systemd has its thread killed, and without it lets it through."""
+        other = self.KILL if self.native else self.ALLOW
+        code = [(self.LOAD, 0, 0, 4), (self.EQUAL, 1, 0, self.arch), (self.ANSWER, 0, 0, other)]
+        if self.column == 0:
+            # Those of x32 are among x86-64's.
+            code += [(self.LOAD, 0, 0, 0), (self.GREATER, 0, 1, 0x3FFFFFFF), (self.ANSWER, 0, 0, other)]
+        return code
 
     def number(self, call: str) -> int | None:
         return CALLS[call][self.column]
@@ -87,7 +96,7 @@ class Filter:
         self.judge(call, [(self.ANSWER, 0, 0, self.ERRNO | EPERM)])
 
     def install(self) -> None:
-        code = [*self.code, (self.ANSWER, 0, 0, self.ALLOW)]
+        code = [*self.head(), *self.code, (self.ANSWER, 0, 0, self.ALLOW)]
         program = b"".join(struct.pack("HBBI", *line) for line in code)
         held = ctypes.create_string_buffer(program)
         head = struct.pack("HxxxxxxP", len(code), ctypes.addressof(held))
@@ -109,7 +118,7 @@ class Service:
         deny = self.filter.ERRNO
         if key in ("Type", "NotifyAccess", "TimeoutStartSec", "WatchdogSec", "ExecStart", "Restart", "RestartSec", "KillMode",
                    "Delegate", "RuntimeDirectory", "RuntimeDirectoryMode", "RuntimeDirectoryPreserve",
-                   "SystemCallErrorNumber", "TimeoutStopSec", "ExecStopPost", "SystemCallArchitectures"):
+                   "SystemCallErrorNumber", "TimeoutStopSec", "ExecStopPost"):
             return  # Of systemd's own work, or done below.
         if key == "ExecStartPre":
             subprocess.run(value.lstrip("+-!@:").split(), check=True)
@@ -151,6 +160,8 @@ class Service:
             body += [(Filter.EQUAL, len(known) - index, 0, family) for index, family in enumerate(known)]
             body += [(Filter.ANSWER, 0, 0, deny | EAFNOSUPPORT), (Filter.ANSWER, 0, 0, Filter.ALLOW)]
             self.filter.judge("socket", body)
+        elif key == "SystemCallArchitectures" and value == "native":
+            self.filter.native = True
         elif key == "SystemCallFilter" and value.startswith("~"):
             for word in value[1:].split():
                 calls = GROUPS.get(word) or ([word] if word in CALLS else [])

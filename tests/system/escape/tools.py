@@ -7,11 +7,13 @@ import contextlib
 import ctypes
 import errno
 import fcntl
+import mmap
 import os
 import platform
 import signal
 import socket
 import struct
+import subprocess
 import sys
 import threading
 import time
@@ -422,6 +424,109 @@ def fuse(name: str) -> None:
     forever()
 
 
+def fuse_deadlock(name: str) -> None:
+    """One process both serves a file system, without an answer, and waits in it: no other end of the connection is
+    there that could be closed."""
+    place = f"/tmp/{name}"
+    os.makedirs(place, exist_ok=True)
+    server = os.open("/dev/fuse", os.O_RDWR)
+    options = f"fd={server},rootmode=40000,user_id=0,group_id=0".encode()
+    call("mount", b"fuse", place.encode(), b"fuse", 0, options)
+    detach()
+    begin = os.read(server, 1 << 17)
+    body = struct.pack("IIIIHHIIHHI", 7, 31, 0, 0, 0, 0, 4096, 1, 0, 0, 0) + bytes(28)
+    os.write(server, struct.pack("IiQ", 16 + len(body), 0, struct.unpack_from("Q", begin, 8)[0]) + body)
+    threading.Thread(target=lambda: os.stat(f"{place}/x"), daemon=True).start()
+    os.read(server, 1 << 17)
+    forever()
+
+
+def namespaces_many(count: str) -> None:
+    """So many processes at the same time, each in a network namespace of its own."""
+    children = []
+    try:
+        for _ in range(int(count)):
+            here, there = os.pipe()
+            if (child := os.fork()) == 0:
+                os.close(here)
+                os.write(there, b"0" if LIBC.unshare(0x50000000) == 0 else b"1")
+                forever()
+            os.close(there)
+            children.append(child)
+            if os.read(here, 1) != b"0":
+                raise OSError(errno.ENOSPC, f"{len(children) - 1} namespaces")
+            os.close(here)
+    finally:
+        for child in children:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+
+
+def watchers_many(count: str) -> None:
+    with open("/proc/sys/fs/inotify/max_user_instances") as file:
+        if int(file.read()) <= int(count):
+            sys.exit(77)
+    for _ in range(int(count)):
+        call("inotify_init")
+
+
+def connections_many(host: str, count: str) -> None:
+    """Begins to connect to an address that does not answer; what was begun is kept open until the process ends."""
+    kept = []
+    for _ in range(int(count)):
+        place = socket.socket()
+        place.setblocking(False)
+        place.connect_ex((host, 4711))
+        kept.append(place)
+
+
+def tracked(host: str, count: str) -> None:
+    """As root: whether this network namespace tracks so many connections to there (ctnetlink)."""
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 12) as kernel:
+        kernel.send(struct.pack("IHHIIBBH", 20, 0x101, 0x301, 1, 0, socket.AF_INET, 0, 0))
+        found, address = 0, struct.pack("HH", 8, 2) + socket.inet_aton(host)
+        while True:
+            data = kernel.recv(1 << 16)
+            at = 0
+            while at < len(data):
+                length, kind = struct.unpack_from("IH", data, at)
+                if kind in (2, 3):
+                    print(f"{found} connections to {host}")
+                    sys.exit(0 if found >= int(count) else 1)
+                found += address in data[at:at + length]
+                at += (length + 3) & ~3
+
+
+def nested_key(name: str) -> None:
+    """Root of namespaces of its own leaves a key in them, and a connection that keeps them: nobody holds it, and nothing
+    that it sends arrives."""
+    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+    with open("/proc/sys/net/ipv4/tcp_orphan_retries", "w") as file:
+        file.write("8")
+    call(KEYCTL, 8, USER, SESSION, 0, 0)
+    made = call(ADD_KEY, b"user", name.encode(), name.encode(), len(name), USER)
+    call(KEYCTL, 5, made, 0x3F3F0000, 0, 0)
+    place = socket.create_server(("127.0.0.1", 0))
+    near = socket.create_connection(place.getsockname())
+    subprocess.run(["ip", "link", "set", "lo", "down"], check=True)
+    near.send(b"x" * 5000)
+
+
+def burn(seconds: str) -> None:
+    while time.process_time() < float(seconds):
+        pass
+
+
+def burnt(seconds: str) -> None:
+    """Whether its own control group has used the processor for so long."""
+    with open("/proc/self/cgroup") as file:
+        group = next(line[3:].strip() for line in file if line.startswith("0::"))
+    with open(f"/sys/fs/cgroup{group}/cpu.stat") as file:
+        used = int(next(line.split()[1] for line in file if line.startswith("usage_usec"))) / 1e6
+    print(f"the control group has used {used} s")
+    sys.exit(0 if used >= float(seconds) else 1)
+
+
 def nested(name: str, depth: str) -> None:
     """So many process namespaces, one within the other."""
     detach()
@@ -485,6 +590,40 @@ def get(host: str) -> None:
 
 def family(number: str, kind: str = "3") -> None:
     socket.socket(int(number), int(kind)).close()
+
+
+def uring_family(number: str) -> None:
+    """A socket that `socket(2)` does not make."""
+    parameters = ctypes.create_string_buffer(120)
+    ring = call(425, 8, parameters)
+    entries, = struct.unpack_from("I", parameters, 0)
+    # Offsets of the head, tail, mask, entries, flags, dropped and array of the submissions; the completions follow.
+    offsets = struct.unpack_from("7I", parameters, 40)
+    answers = struct.unpack_from("6I", parameters, 80)
+    rings = mmap.mmap(ring, answers[5] + 64 * 16 * entries, offset=0)
+    work = mmap.mmap(ring, 64 * entries, offset=0x10000000)
+    struct.pack_into("BBHiQQII", work, 0, 45, 0, 0, int(number), 1, 0, 0, 0)
+    struct.pack_into("I", rings, offsets[6], 0)
+    struct.pack_into("I", rings, offsets[1], 1)
+    call(426, ring, 1, 1, 1, None, 0)
+    made, = struct.unpack_from("i", rings, answers[5] + 8)
+    if made < 0:
+        raise OSError(-made, os.strerror(-made))
+    os.close(made)
+
+
+def old_family(number: str, kind: str = "1") -> None:
+    """The same by the call of 32 bits, whose arguments are where no filter looks."""
+    if not X86:
+        sys.exit(77)
+    # Below 4 GiB (MAP_32BIT): mov eax, 102; mov ebx, 1; mov ecx, arguments; int 0x80; ret.
+    LIBC.mmap.restype = ctypes.c_void_p
+    place = LIBC.mmap(None, 4096, 7, 0x62, -1, 0)
+    code = b"\x53\xb8\x66\0\0\0\xbb\x01\0\0\0\xb9" + struct.pack("I", place + 64) + b"\xcd\x80\x5b\xc3"
+    ctypes.memmove(place, code.ljust(64, b"\x90") + struct.pack("III", int(number), int(kind), 0), 76)
+    made = ctypes.CFUNCTYPE(ctypes.c_int)(place)()
+    if made < 0:
+        raise OSError(-made, os.strerror(-made))
 
 
 def clock() -> None:

@@ -1,0 +1,125 @@
+//! Aborts the FUSE connections of a claim. A process that waits for an answer of such a file system ignores SIGKILL, and
+//! while it is the one that has the connection open, it waits for ever. What stood before the claim is left alone.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+
+use rustix::fs::{AtFlags, Dir, Mode, OFlags, openat, statat};
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
+
+use super::ids::Ids;
+use crate::clock::boot_id;
+use crate::disk;
+
+/// The kernel's file system of such connections.
+const CONTROL: &str = "fusectl";
+/// The kinds of file systems that the kernel has.
+const KINDS: &str = "/proc/filesystems";
+
+/// The FUSE connections of the job account.
+#[derive(Clone, Debug)]
+pub(super) struct UserMounts {
+    ids: Ids,
+    /// Says what stood before the claim.
+    mark: PathBuf,
+    /// The kernel's list, in a mount that has no place in any directory.
+    control: Arc<OnceLock<OwnedFd>>,
+}
+
+impl UserMounts {
+    pub(super) fn new(ids: Ids, mark: PathBuf) -> Self {
+        Self { ids, mark, control: Arc::default() }
+    }
+
+    /// What the mark of a claim says of those that stand: their numbers, which count for this boot. Where that cannot
+    /// be told it says nothing, and nothing is aborted.
+    pub(super) fn before(&self) -> String {
+        let told = || Ok::<_, io::Error>(line(&boot_id()?, &self.standing()?));
+        told().unwrap_or_else(|error| {
+            tracing::warn!(%error, "the FUSE connections of this machine cannot be told");
+            String::new()
+        })
+    }
+
+    /// Aborts those that appeared since the claim began; how many.
+    ///
+    /// # Errors
+    /// The kernel tells of none, or one does not let itself be aborted.
+    pub(super) fn abort(&self) -> io::Result<usize> {
+        let Some(control) = self.control()? else { return Ok(0) };
+        let mark = disk::read(&self.mark)?.unwrap_or_default();
+        let Some(before) = spared(&String::from_utf8_lossy(&mark), &boot_id()?) else { return Ok(0) };
+        let appeared = self.standing()?;
+        let appeared: Vec<_> = appeared.difference(&before).collect();
+        for number in &appeared {
+            match openat(control, format!("{number}/abort"), OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())
+            {
+                Ok(switch) => drop(rustix::io::write(&switch, b"1")?),
+                Err(rustix::io::Errno::NOENT) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(appeared.len())
+    }
+
+    /// The numbers of those that users of the account have mounted.
+    fn standing(&self) -> io::Result<BTreeSet<u32>> {
+        let Some(control) = self.control()? else { return Ok(BTreeSet::new()) };
+        let mut found = BTreeSet::new();
+        for entry in Dir::read_from(control)? {
+            let name = entry?.file_name().to_string_lossy().into_owned();
+            let Ok(number) = name.parse::<u32>() else { continue };
+            match statat(control, &name, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) if self.ids.owns(stat.st_uid) => drop(found.insert(number)),
+                Ok(_) | Err(rustix::io::Errno::NOENT) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(found)
+    }
+
+    /// None where the kernel has no such file systems, or has not loaded them.
+    fn control(&self) -> io::Result<Option<&OwnedFd>> {
+        if let Some(control) = self.control.get() {
+            return Ok(Some(control));
+        }
+        if !fs::read_to_string(KINDS)?.split_whitespace().any(|kind| kind == CONTROL) {
+            return Ok(None);
+        }
+        let kind = fsopen(CONTROL, FsOpenFlags::FSOPEN_CLOEXEC)?;
+        fsconfig_create(&kind)?;
+        let mounted = fsmount(&kind, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?;
+        Ok(Some(self.control.get_or_init(|| mounted)))
+    }
+}
+
+fn line(boot: &str, numbers: &BTreeSet<u32>) -> String {
+    let numbers: String = numbers.iter().map(|number| format!(" {number}")).collect();
+    format!("fuse {boot}{numbers}\n")
+}
+
+/// What a mark spares; none where it is of no claim of this boot.
+fn spared(mark: &str, boot: &str) -> Option<BTreeSet<u32>> {
+    let numbers = mark.strip_prefix("fuse ")?.strip_prefix(boot)?.strip_suffix('\n')?;
+    numbers.split_whitespace().map(|number| number.parse().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_spares_what_stood_when_it_was_made_and_all_where_it_is_not_of_this_boot() {
+        let stood = BTreeSet::from([51, 7]);
+        let mark = line("boot-1", &stood);
+        assert_eq!((mark.as_str(), spared(&mark, "boot-1")), ("fuse boot-1 7 51\n", Some(stood)));
+        assert_eq!(spared(&line("boot-1", &BTreeSet::new()), "boot-1"), Some(BTreeSet::new()));
+        for (mark, boot) in [(mark.as_str(), "boot-2"), ("", "boot-1"), ("fuse boot-1 7", "boot-1")] {
+            assert_eq!(spared(mark, boot), None, "{mark:?}");
+        }
+    }
+}
