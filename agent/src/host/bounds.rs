@@ -1,6 +1,6 @@
 //! Bounds what a claim may have of what the kernel counts for each user and has few of. Namespaces can outlive every
-//! process, and count for root, who made the jail. The bounds are those of a user namespace, in which jobs have no right
-//! to change them.
+//! process, and count for root, who made the jail. The bounds are those of a user namespace, and jobs have no right to
+//! change them there; the engine of containers has, in its own.
 
 use std::fs;
 

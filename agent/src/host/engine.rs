@@ -23,7 +23,7 @@ use nix::unistd::{Gid, Uid, setgroups, setresgid, setresuid, setsid};
 use runyard_core::model::Jobs;
 
 use super::bounds::bound;
-use super::jail::{Jail, NO_JAIL, SAME, map_users, mapped, stage};
+use super::jail::{Jail, NO_JAIL, map_users, mapped, stage};
 use super::keys::own_session;
 use super::open::answers;
 use super::shell::PATH;
@@ -170,8 +170,7 @@ pub(super) fn begin(jail: &Jail, spec: &str, environment: &BTreeMap<String, Stri
     let mut child = engine.spawn().context("the container engine")?;
     let users = |own: u32| format!("0 {own} 1\n1 {} {}", SUBORDINATE.start, SUBORDINATE.len());
     let pid = nix::unistd::Pid::from_raw(i32::try_from(child.id())?);
-    let maps = [[SAME, SAME], [&users(jail.uid), &users(jail.gid)]];
-    maps.into_iter().try_for_each(|maps| map_users(&mut here, pid, maps)).context("a user namespace")?;
+    map_users(&mut here, pid, [&users(jail.uid), &users(jail.gid)]).context("a user namespace")?;
     drop(here);
     if begun(&mut child, SOCKET)? {
         return Ok(());
@@ -271,16 +270,11 @@ pub(super) fn become_the_engine(jail: &Jail) -> anyhow::Result<u8> {
     setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
     // Those of the agent have no name in there, and could not be given up there.
     setgroups(&[])?;
-    // The engine is root of the inner one, and could change bounds there.
-    for outer in [true, false] {
-        unshare(CloneFlags::CLONE_NEWUSER).context("a user namespace")?;
-        if mapped(&mut init).is_err() {
-            return Ok(NO_JAIL);
-        }
-        if outer {
-            bound().context("bounds of the user namespace")?;
-        }
+    unshare(CloneFlags::CLONE_NEWUSER).context("a user namespace")?;
+    if mapped(&mut init).is_err() {
+        return Ok(NO_JAIL);
     }
+    bound().context("bounds of the user namespace")?;
     own_session().context("a session keyring")?;
     let (uid, gid) = (Uid::from_raw(0), Gid::from_raw(0));
     setresgid(gid, gid, gid)?;

@@ -43,7 +43,7 @@ pub(super) const MADE: Duration = Duration::from_secs(30);
 /// How long what makes a jail may take to end when it could not be made.
 const ENDS: Duration = Duration::from_secs(5);
 /// Each user is the same in there as outside; what belongs to the namespace, keyrings for example, is not.
-pub(super) const SAME: &str = "0 0 4294967295";
+const SAME: &str = "0 0 4294967295";
 
 /// What a jail is made of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

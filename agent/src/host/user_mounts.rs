@@ -69,8 +69,11 @@ impl UserMounts {
     /// The numbers of those that users of the account have mounted.
     fn standing(&self) -> io::Result<BTreeSet<u32>> {
         let Some(control) = self.control()? else { return Ok(BTreeSet::new()) };
+        // What a mount is told by cannot be read itself.
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let listed = Dir::new(openat(control, ".", flags, Mode::empty())?)?;
         let mut found = BTreeSet::new();
-        for entry in Dir::read_from(control)? {
+        for entry in listed {
             let name = entry?.file_name().to_string_lossy().into_owned();
             let Ok(number) = name.parse::<u32>() else { continue };
             match statat(control, &name, AtFlags::SYMLINK_NOFOLLOW) {
@@ -121,5 +124,41 @@ mod tests {
         for (mark, boot) in [(mark.as_str(), "boot-2"), ("", "boot-1"), ("fuse boot-1 7", "boot-1")] {
             assert_eq!(spared(mark, boot), None, "{mark:?}");
         }
+    }
+    /// Mounts one for a user that no machine has, by this process, which is root, and tells it from one that stood.
+    #[test]
+    fn a_connection_of_the_job_user_is_aborted_unless_it_stood_before() {
+        use std::os::fd::AsRawFd;
+        if !nix::unistd::geteuid().is_root() || fs::File::open("/dev/fuse").is_err() {
+            eprintln!("\n****** host/user_mounts.rs: NOT RUN: needs root and /dev/fuse ******\n");
+            return;
+        }
+        let uid = 64_011;
+        let dir = tempfile::tempdir().unwrap();
+        let account = crate::host::Account { name: "none".to_owned(), uid, gid: uid };
+        let mark = dir.path().join("begun");
+        let mounts = UserMounts::new(Ids::of(&account).unwrap(), mark.clone());
+        nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).unwrap();
+        let private = nix::mount::MsFlags::MS_REC | nix::mount::MsFlags::MS_PRIVATE;
+        nix::mount::mount(None::<&str>, "/", None::<&str>, private, None::<&str>).unwrap();
+        let mounted = |name: &str| {
+            let place = dir.path().join(name);
+            fs::create_dir(&place).unwrap();
+            let server = fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").unwrap();
+            let options = format!("fd={},rootmode=40000,user_id={uid},group_id={uid}", server.as_raw_fd());
+            let none = nix::mount::MsFlags::empty();
+            nix::mount::mount(Some("fuse"), &place, Some("fuse"), none, Some(options.as_str())).unwrap();
+            server
+        };
+        let stood = mounted("stood");
+        fs::write(&mark, mounts.before()).unwrap();
+        assert_eq!(mounts.abort().unwrap(), 0);
+        let appeared = mounted("appeared");
+        assert_eq!(mounts.abort().unwrap(), 1);
+        // The server of an aborted one is told that it is gone; that of the other is told to begin.
+        let mut buffer = vec![0; 1 << 17];
+        let gone = rustix::io::read(&appeared, &mut buffer).unwrap_err();
+        assert_eq!(gone, rustix::io::Errno::NODEV);
+        assert!(rustix::io::read(&stood, &mut buffer).unwrap() > 0);
     }
 }
