@@ -24,7 +24,7 @@ mod runner;
 pub(super) use failure::Failure;
 pub(super) use launches::Unsettled;
 pub(super) use queue::Receipts;
-use runner::{ahead, learned, waits_for_github};
+use runner::{ahead, answers, learned, waits_for_github};
 
 /// The result of an action.
 #[derive(Debug, Default)]
@@ -118,9 +118,7 @@ impl Executor {
                     RunProblem::Doubtful(_) | RunProblem::GitHub(_) => None,
                 };
                 // GitHub answered, whatever it says about the run.
-                let machine = keys.iter().find_map(|key| key.instance().cloned());
-                let answered = machine.map(|arn| Observation::GitHub(arn, true));
-                let seen = answered.into_iter().chain(refused).collect();
+                let seen = answers(&keys).into_iter().chain(refused).collect();
                 let failure = Some(Failure::Credential(CredentialError::Run { request, problem }));
                 Outcome { seen, failure, ..Outcome::default() }
             }

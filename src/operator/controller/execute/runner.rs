@@ -128,6 +128,11 @@ pub(super) fn ahead(failure: &CredentialError, records: &[RecordId]) -> Vec<Obse
     seen.into_iter().chain(health(answered)).collect()
 }
 
+/// GitHub answered a call for these records.
+pub(super) fn answers(records: &[RecordId]) -> Option<Observation> {
+    records.iter().find_map(|key| key.instance().cloned()).map(|arn| Observation::GitHub(arn, true))
+}
+
 /// Whether GitHub will say the same again.
 fn refuses(error: &GitHubError) -> bool {
     match error {
