@@ -23,6 +23,7 @@ pub(crate) fn a_minute_each() -> Policy {
             created: minute,
             claimed: minute,
             cleanup: minute,
+            end: minute,
             grace: minute,
             heartbeat: minute,
             stale: minute,
@@ -39,6 +40,7 @@ pub(crate) fn a_minute_each() -> Policy {
         following: Default::default(),
         github: false,
         organization: false,
+        watches_runs: false,
         inventory: false,
     }
 }
@@ -297,6 +299,7 @@ impl Scene {
                 created: secs(900),
                 claimed: secs(300),
                 cleanup: secs(240),
+                end: secs(180),
                 grace: secs(300),
                 heartbeat: secs(10),
                 stale: secs(60),
@@ -313,6 +316,7 @@ impl Scene {
             following: Default::default(),
             github: false,
             organization: false,
+            watches_runs: false,
             inventory: true,
         };
         let now = Now { wall: start(), mono: secs(10_000), seen: secs(10_000) };

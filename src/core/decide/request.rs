@@ -5,13 +5,13 @@ use jiff::Timestamp;
 
 use crate::ledger::Money;
 use crate::model::{
-    ClassName, ConditionType, Phase, Pool, PoolSpec, Record, ReleasedBy, Request, RequestKey, after,
+    ClassName, ConditionType, Phase, Pool, PoolSpec, Record, ReleasedBy, Request, RequestKey,
 };
 
 use crate::decide::context::Context;
 use crate::decide::reason::{self, are, machines};
-use crate::decide::{Note, Plan, Planned, Step, WaitReason};
-use crate::yard::{Holding, LAST_REPLACEMENT, Yard, gives_back, over_time};
+use crate::decide::{Note, Plan, Planned, Step, WaitReason, runtime};
+use crate::yard::{Holding, Yard, gives_back};
 
 mod admission;
 mod intent;
@@ -59,7 +59,12 @@ pub(super) fn leaves_queue(cx: &Context<'_>, request: &Request) -> bool {
                 || unlaunchable(cx, request).is_some()
         }
     };
-    ends || (due && status.phase != Some(Phase::Ready))
+    ends || is_over_time(cx, request) || (due && status.phase != Some(Phase::Ready))
+}
+
+/// Whether a ready request has had its machines for its maximum runtime.
+fn is_over_time(cx: &Context<'_>, request: &Request) -> bool {
+    runtime::ends_at(cx, request).is_some_and(|end| end <= cx.now.wall)
 }
 
 /// What to do about one request now.
@@ -144,8 +149,7 @@ fn ended_early(cx: &Context<'_>, key: &RequestKey, request: &Request, holding: &
         let why = format!("superseded by attempt {newer}");
         return Some(release(cx, key, request, holding, Some(ReleasedBy::Superseded), &why));
     }
-    let over = over_time(cx.yard, request).map(|at| after(at, LAST_REPLACEMENT));
-    over.filter(|over| *over <= cx.now.wall).map(|_| {
+    is_over_time(cx, request).then(|| {
         let by = Some(ReleasedBy::MaxRuntime);
         release(cx, key, request, holding, by, "its maximum runtime is over")
     })
@@ -192,8 +196,8 @@ fn serve(cx: &Context<'_>, key: &RequestKey, request: &Request, holding: &Holdin
         return fail(cx, request, "DeadlinePassed", message);
     }
     let mut plan = if ready { degraded(cx, request, holding) } else { launching(cx, key, request) };
-    if let Some(over) = over_time(cx.yard, request) {
-        plan.wake_at(cx.now.when(after(over, LAST_REPLACEMENT)));
+    if let Some(end) = runtime::ends_at(cx, request) {
+        plan.wake_at(cx.now.when(end));
     }
     if let Some(deadline) = status.deadline.filter(|_| !ready) {
         plan.wake_at(cx.now.when(deadline));

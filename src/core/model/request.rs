@@ -192,8 +192,12 @@ pub struct Request {
 /// How long an unanswered request waits, in seconds, unless it says otherwise.
 pub const TIMEOUT_SECONDS: u64 = 600;
 
-/// How long a machine may run for a request, in minutes, unless it or its class says otherwise.
-pub const MAX_RUNTIME_MINUTES: u64 = 30;
+/// How long a machine may run for a request, in minutes, unless it or its class says otherwise, where GitHub is asked
+/// whether its run is over. GitHub's own limit of a job is the same.
+pub const WATCHED_RUNTIME_MINUTES: u64 = 360;
+
+/// The same where nobody says that its run is over.
+pub const UNWATCHED_RUNTIME_MINUTES: u64 = 30;
 
 impl Status {
     /// Sets a condition, keeping since when it is so.
@@ -288,6 +292,11 @@ impl Request {
     pub fn release_all(&mut self) {
         self.status.instances.clear();
         self.status.claims.clear();
+    }
+
+    /// Whether GitHub may know its run: GitHub's run ids are numbers, and there is no run where a person tries a class.
+    pub fn has_run_at_github(&self) -> bool {
+        !self.intent.trial && self.id.run_id.as_str().parse::<u64>().is_ok()
     }
 
     /// Whether it was released, by its workflow or by the operator.
