@@ -24,6 +24,8 @@ use lost::degraded;
 pub(super) use lost::drop_lost;
 use release::{over, release, released_because};
 
+/// The reason of condition `Accepted` of a request whose class cannot be read.
+const CLASS_UNREADABLE: &str = "ClassUnreadable";
 /// How long the records of finished requests are kept, in seconds.
 const KEPT: i64 = 7 * 24 * 3600;
 
@@ -123,8 +125,10 @@ fn arrived(cx: &Context<'_>, key: &RequestKey, request: &Request) -> Plan {
 fn without_class(cx: &Context<'_>, key: &RequestKey, request: &Request, class: &ClassName) -> Plan {
     let why = format!("the record of class {class} cannot be read");
     let Some(deadline) = request.status.deadline else {
-        return write(cx, request, Note::warning("ClassUnreadable", why.clone()), |next| {
+        return write(cx, request, Note::warning(CLASS_UNREADABLE, why.clone()), |next| {
             next.accept(cx.now.wall);
+            let kind = ConditionType::Accepted;
+            next.status.set_condition(kind, false, CLASS_UNREADABLE, why.clone(), cx.now.wall);
             next.status.message = why;
         });
     };
@@ -248,6 +252,10 @@ fn fail(cx: &Context<'_>, request: &Request, reason: &'static str, message: Stri
         if next.status.accepted_at.is_none() {
             next.status.accepted_at = Some(now);
             next.status.deadline = Some(now);
+        }
+        if reason != "DeadlinePassed" {
+            // Something else is why, now that its class can be read or a person ended it.
+            next.status.conditions.retain(|condition| condition.reason != CLASS_UNREADABLE);
         }
         next.progress(Phase::Failed, format!("{reason}: {message}"));
         next.status.set_condition(ConditionType::Ready, false, reason, message, now);

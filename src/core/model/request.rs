@@ -244,12 +244,15 @@ impl Request {
         self.status.phase.unwrap_or(Phase::Pending)
     }
 
-    /// Accepts a new request: sets its position among the waiting requests and its deadline.
+    /// Accepts a new request: sets its position among the waiting requests and its deadline, which it has already where
+    /// it waited for its class's record to be readable.
     pub fn accept(&mut self, now: Timestamp) {
         if self.status.accepted_at.is_none() {
             self.status.accepted_at = Some(now);
             self.status.deadline = Some(after(now, Duration::from_secs(self.intent.timeout_seconds)));
             self.keep_intent();
+        }
+        if self.status.phase.is_none() {
             self.status.set_condition(ConditionType::Accepted, true, "Accepted", String::new(), now);
         }
     }

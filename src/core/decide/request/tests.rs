@@ -87,6 +87,7 @@ fn a_request_waits_for_an_unreadable_class_until_its_deadline_without_a_read_loo
         let (step, _) = answer(&scene.of_request("1"));
         let deadline = Some(at(600));
         assert_eq!((step.after.status.phase, step.after.status.deadline), (None, deadline));
+        assert_eq!(accepted(&step.after), Some((false, "ClassUnreadable".into())), "in the same write");
         scene.put(&step.after);
         let plan = scene.of_request("1");
         assert_eq!((plan.actions.as_slice(), plan.waits[0].reason), ([].as_slice(), WaitReason::Mismatch));
@@ -96,6 +97,27 @@ fn a_request_waits_for_an_unreadable_class_until_its_deadline_without_a_read_loo
         assert_eq!(step.after.phase(), Phase::Failed);
         assert!(step.after.status.message.contains("cannot be read"), "{}", step.after.status.message);
     }
+}
+
+/// What condition `Accepted` of a request says, and why.
+fn accepted(request: &Request) -> Option<(bool, String)> {
+    let of = |c: &&crate::model::Condition| c.condition_type == ConditionType::Accepted;
+    request.status.conditions.iter().find(of).map(|c| (c.status, c.reason.clone()))
+}
+
+#[test]
+fn who_waited_for_an_unreadable_class_is_accepted_when_it_can_be_read() {
+    let mut scene = Scene::empty();
+    scene.put(&new(json!({})));
+    scene.spoil(&Pool::key_of(&linux()), None);
+    let actions = scene.of_request("1").actions;
+    scene.apply(&actions);
+    scene.wait(60);
+    scene.pool(1, json!({}));
+    let taken = scene.served();
+    let [Effect::Request(step), ..] = effects(&taken)[..] else { panic!("{taken:?}") };
+    assert_eq!(accepted(&step.after), Some((true, "Accepted".into())));
+    assert_eq!((step.after.status.accepted_at, step.after.status.deadline), (Some(at(0)), Some(at(600))));
 }
 
 #[test]
@@ -118,6 +140,7 @@ fn who_waited_for_an_unreadable_class_is_judged_by_it_when_it_can_be_read() {
     let (step, _) = answer(&scene.of_request("1"));
     assert_eq!(step.after.phase(), Phase::Failed);
     assert!(step.after.status.message.starts_with("NotAllowed"), "{}", step.after.status.message);
+    assert_eq!(accepted(&step.after), None, "that its class could not be read is no reason any more");
 }
 
 #[test]
