@@ -14,6 +14,7 @@ use crate::decide::{Note, Plan, Planned, Step, WaitReason, runtime};
 use crate::yard::{Holding, Yard, gives_back};
 
 mod admission;
+mod ending;
 mod intent;
 mod lost;
 mod release;
@@ -169,6 +170,9 @@ fn serve(cx: &Context<'_>, key: &RequestKey, request: &Request, holding: &Holdin
     if let Some(plan) = intent::edited(cx, request) {
         return plan;
     }
+    if let Some(plan) = ending::say(cx, request) {
+        return plan;
+    }
     if let Some(why) = unlaunchable(cx, request) {
         return fail(cx, request, "Invalid", why);
     }
@@ -200,8 +204,9 @@ fn serve(cx: &Context<'_>, key: &RequestKey, request: &Request, holding: &Holdin
         return fail(cx, request, "DeadlinePassed", message);
     }
     let mut plan = if ready { degraded(cx, request, holding) } else { launching(cx, key, request) };
-    if let Some(end) = runtime::ends_at(cx, request) {
-        plan.wake_at(cx.now.when(end));
+    let ends = [ending::said_at(cx, request), runtime::ends_at(cx, request)];
+    for at in ends.into_iter().flatten().filter(|at| *at > now) {
+        plan.wake_at(cx.now.when(at));
     }
     if let Some(deadline) = status.deadline.filter(|_| !ready) {
         plan.wake_at(cx.now.when(deadline));

@@ -324,9 +324,19 @@ impl Request {
             self.intent.min_count = written.min_count;
         }
         self.status.settled_for = None;
-        if *written == self.intent {
-            self.written = None;
-        }
+        self.settle_written();
+    }
+
+    /// Accepts a raised maximum runtime.
+    pub fn raise_runtime(&mut self) {
+        let Some(written) = self.written.as_deref() else { return };
+        self.intent.max_runtime_minutes = written.max_runtime_minutes;
+        self.settle_written();
+    }
+
+    /// Forgets the intent as it is written where that is what is served.
+    fn settle_written(&mut self) {
+        self.written.take_if(|written| **written == self.intent);
     }
 
     /// The attributes of the intent that were changed after it was accepted.

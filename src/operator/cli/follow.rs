@@ -130,6 +130,7 @@ fn tells_more(condition: &Condition, request: &Request) -> bool {
         | ConditionType::IntentIgnored
         | ConditionType::Unaccounted
         | ConditionType::Doubtful
+        | ConditionType::RuntimeEnds
         | ConditionType::RunnerHeldBack
         | ConditionType::RunnerEnds
         | ConditionType::Stuck => condition.status,

@@ -83,7 +83,7 @@ fn nobody_is_released_over_time_by_a_class_that_cannot_be_read() {
     assert_eq!(scene.of_request("1").actions, [], "the default of half an hour is not its class's");
     let mut scene = ready_for_an_hour(json!({"maxRuntimeMinutes": 61}));
     scene.spoil(&Pool::key_of(&linux()), Some(2));
-    assert_eq!(scene.of_request("1").actions, []);
+    assert_eq!(note(&scene.of_request("1").actions).reason, "RuntimeEnds");
     scene.wait(60);
     assert_eq!(answer(&scene.of_request("1")).0.after.phase(), Phase::Releasing, "it said so itself");
 }
@@ -102,7 +102,7 @@ fn a_class_that_is_deleted_ends_no_request_before_its_machines() {
     );
     scene.wait(3419);
     scene.speaks("i-1", |_| ());
-    assert_eq!(scene.of_request("1").actions, []);
+    assert_eq!(note(&scene.of_request("1").actions).reason, "RuntimeEnds");
     scene.wait(1);
     assert_eq!(answer(&scene.of_request("1")).0.after.phase(), Phase::Releasing);
 
