@@ -21,6 +21,7 @@ mod reason;
 mod request;
 mod rerun;
 mod runner;
+mod runtime;
 mod schedule;
 pub mod sizing;
 mod unread;

@@ -82,8 +82,9 @@ pub use registered_ahead::{AheadOff, AheadStatus, RegisteredAhead};
 pub use registration::{AgentKey, RegistrationCredential, RemovalCredential, SealError, seal};
 pub use replacement::{Hours, Replacement};
 pub use request::{
-    Desired, Intent, LONGEST_RUNTIME_MINUTES, LONGEST_TIMEOUT_SECONDS, MAX_RUNTIME_MINUTES, MOST_MACHINES,
-    NewIntent, Phase, ReleasedBy, Request, Status, TIMEOUT_SECONDS, label, release, runner_name,
+    Desired, Intent, LONGEST_RUNTIME_MINUTES, LONGEST_TIMEOUT_SECONDS, MOST_MACHINES, NewIntent, Phase,
+    ReleasedBy, Request, Status, TIMEOUT_SECONDS, UNWATCHED_RUNTIME_MINUTES, WATCHED_RUNTIME_MINUTES, label,
+    release, runner_name,
 };
 pub use runner_package::{Adoption, HeldBack, RunnerPackage, RunnerTrial, origin_of};
 pub use selector::{InstanceTypes, matches};

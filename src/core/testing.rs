@@ -23,6 +23,7 @@ pub(crate) fn a_minute_each() -> Policy {
             created: minute,
             claimed: minute,
             cleanup: minute,
+            end: minute,
             grace: minute,
             heartbeat: minute,
             stale: minute,
@@ -39,6 +40,7 @@ pub(crate) fn a_minute_each() -> Policy {
         following: Default::default(),
         github: false,
         organization: false,
+        watches_runs: false,
         inventory: false,
         rebalance: Rebalance::Last,
     }
@@ -298,6 +300,7 @@ impl Scene {
                 created: secs(900),
                 claimed: secs(300),
                 cleanup: secs(240),
+                end: secs(180),
                 grace: secs(300),
                 heartbeat: secs(10),
                 stale: secs(60),
@@ -314,6 +317,7 @@ impl Scene {
             following: Default::default(),
             github: false,
             organization: false,
+            watches_runs: false,
             inventory: true,
             rebalance: Rebalance::Last,
         };

@@ -43,7 +43,7 @@ pub(crate) use decay::decayed;
 pub(crate) use demand::{Demand, Free, MachineGroup, QueuePosition, Refusal};
 pub use holding::{Holding, Lost};
 pub use in_flight::InFlight;
-pub(crate) use need::{LAST_REPLACEMENT, gives_back, lacking, max_runtime, over_time, target};
+pub(crate) use need::{gives_back, lacking, target};
 pub use now::Now;
 pub use observation::{Observation, Written};
 pub use offerings::{BackoffKind, Offering, OfferingBackoff};

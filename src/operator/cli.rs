@@ -19,6 +19,7 @@ mod duration;
 mod environment;
 mod events;
 mod expire;
+mod extend;
 mod fail;
 mod failure;
 mod follow;
@@ -316,6 +317,11 @@ async fn run(common: &Common, verb: Once, environment: Environment) -> CliResult
         Once::Expire(args) => {
             let target = expire::check(&args)?;
             expire::run(&mut connect::connect(table, environment, screen).await?.0, &args, &target).await
+        }
+        Once::Extend(args) => {
+            let repository = extend::check(&args, env)?;
+            let context = &mut connect::connect(table, environment, screen).await?.0;
+            extend::run(context, &args, repository.as_ref()).await
         }
         Once::Fail(args) => {
             let repository = fail::check(&args, env)?;

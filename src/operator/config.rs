@@ -374,13 +374,15 @@ impl Config {
 fn timing(reader: &mut Reader) -> Option<Timing> {
     let mut read = |key: &str| reader.parsed(&format!("timing.{key}"), duration);
     let (created, claimed, cleanup) = (read("created"), read("claimed"), read("cleanup"));
-    let (grace, heartbeat, stale) = (read("grace"), read("heartbeat"), read("stale"));
-    let (agent_poll, resync, reannounce) = (read("agent_poll"), read("resync"), read("reannounce"));
-    let (lease, orphan, image) = (read("lease"), read("orphan"), read("image"));
+    let (end, grace, heartbeat) = (read("end"), read("grace"), read("heartbeat"));
+    let (stale, agent_poll, resync) = (read("stale"), read("agent_poll"), read("resync"));
+    let (reannounce, lease) = (read("reannounce"), read("lease"));
+    let (orphan, image) = (read("orphan"), read("image"));
     Some(Timing {
         created: created?,
         claimed: claimed?,
         cleanup: cleanup?,
+        end: end?,
         grace: grace?,
         heartbeat: heartbeat?,
         stale: stale?,

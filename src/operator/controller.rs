@@ -149,6 +149,7 @@ impl Settings {
             following: self.following.clone(),
             github,
             organization: self.organization,
+            watches_runs: github && self.github.run_poll.is_some(),
             inventory,
             rebalance: self.rebalance,
         }

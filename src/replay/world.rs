@@ -179,6 +179,7 @@ fn policy(sharing: YardSharing) -> Policy {
             created: minutes(15),
             claimed: minutes(5),
             cleanup: minutes(5),
+            end: minutes(3),
             grace: minutes(5),
             heartbeat: Duration::from_secs(10),
             stale: Duration::from_secs(1 << 32),
@@ -195,6 +196,8 @@ fn policy(sharing: YardSharing) -> Policy {
         following: Following::default(),
         github: false,
         organization: false,
+        // Recorded runs were, or would be now.
+        watches_runs: true,
         inventory: false,
     }
 }

@@ -11,6 +11,7 @@ pub fn a_minute_each() -> Policy {
             created: minute,
             claimed: minute,
             cleanup: minute,
+            end: minute,
             grace: minute,
             heartbeat: minute,
             stale: minute,
@@ -27,6 +28,7 @@ pub fn a_minute_each() -> Policy {
         following: Default::default(),
         github: false,
         organization: false,
+        watches_runs: false,
         inventory: false,
         rebalance: runyard_core::model::Rebalance::Last,
     }
@@ -39,6 +41,7 @@ pub fn as_shipped() -> Timing {
         created: seconds(900),
         claimed: seconds(300),
         cleanup: seconds(300),
+        end: seconds(180),
         grace: seconds(300),
         heartbeat: seconds(10),
         stale: seconds(60),

@@ -82,7 +82,7 @@ async fn a_release_does_not_say_that_a_machine_it_cannot_read_was_given_back() {
     world.until("the other is pooled", seconds(60), async || world.pooled().len() == 1).await;
     world.sleep(600).await;
     assert_eq!(world.phase(&key).await, "Releasing", "its own deadline and the grace are not over");
-    world.until_phase(&key, "Released", 400).await;
+    world.until_phase(&key, "Released", 1500).await;
     let request = world.request(&key).await;
     assert!(request.status.message.contains("1 of 2 unaccounted for"), "{}", request.status.message);
     assert!(!request.status.message.contains("given back"), "{}", request.status.message);

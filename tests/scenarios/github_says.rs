@@ -63,6 +63,23 @@ async fn a_run_that_ended_without_its_release_step_is_released() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_request_that_waits_is_released_when_its_run_was_cancelled() {
+    let world = World::with_github();
+    world.pool(linux(0, 1)).await;
+    world.start();
+    let (first, _) = serving(&world, "41").await;
+    let more = serde_json::json!({"timeoutSeconds": 3600});
+    let waits = world.provision("42", "linux", 1, more).await;
+    world.github.set_run("acme", "web", 42, RunState::Active { attempt: 1 });
+    world.sleep(200).await;
+    assert_eq!(world.phase(&waits).await, "Pending", "the only machine of its class serves another");
+    world.github.set_run("acme", "web", 42, RunState::Completed { attempt: 1 });
+    world.until_phase(&waits, "Released", 90).await;
+    assert_eq!(world.request(&waits).await.status.released_by, Some(ReleasedBy::RunEnded));
+    assert_eq!(world.phase(&first).await, "Ready");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_run_is_not_asked_about_where_that_is_off() {
     let world = World::with_github().watching(GitHubWatch { run_poll: None, ..watch() });
     warm(&world).await;

@@ -23,6 +23,8 @@ pub struct Policy {
     pub github: bool,
     /// Whether they are registered at organisations (`github.scope`), and not at repositories.
     pub organization: bool,
+    /// Whether GitHub is asked whether the runs of requests are over (`github.run_poll`).
+    pub watches_runs: bool,
     /// Whether the compute port knows all machines.
     pub inventory: bool,
     /// What is done about machines at risk (`interruptions.rebalance`).

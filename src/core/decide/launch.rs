@@ -190,7 +190,7 @@ fn bind(cx: &Context<'_>, launch: &Launch, launched: &Launched) -> Plan {
         plan.wake_at(cx.now.mono + std::time::Duration::from_millis(20));
         return plan;
     }
-    let wanted = wanting.map_or(0, |(key, request)| lacking(cx.yard, key, request, cx.now.wall) as usize);
+    let wanted = wanting.map_or(0, |(key, request)| lacking(cx.yard, key, request) as usize);
     let (mut bound, mut refused) = (0, 0);
     let packages =
         cx.yard.pool(&launch.resource_class).map(|pool| Packages::of(cx, pool)).unwrap_or_default();

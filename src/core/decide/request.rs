@@ -5,15 +5,16 @@ use jiff::Timestamp;
 
 use crate::ledger::Money;
 use crate::model::{
-    ClassName, ConditionType, Phase, Pool, PoolSpec, Record, ReleasedBy, Request, RequestKey, after,
+    ClassName, ConditionType, Phase, Pool, PoolSpec, Record, ReleasedBy, Request, RequestKey,
 };
 
 use crate::decide::context::Context;
 use crate::decide::reason::{self, are, machines};
-use crate::decide::{Note, Plan, Planned, Step, WaitReason};
-use crate::yard::{Holding, LAST_REPLACEMENT, Yard, gives_back, over_time};
+use crate::decide::{Note, Plan, Planned, Step, WaitReason, runtime};
+use crate::yard::{Holding, Yard, gives_back};
 
 mod admission;
+mod ending;
 mod intent;
 mod lost;
 mod release;
@@ -24,6 +25,8 @@ use lost::degraded;
 pub(super) use lost::drop_lost;
 use release::{over, release, released_because};
 
+/// The reason of condition `Accepted` of a request whose class cannot be read.
+const CLASS_UNREADABLE: &str = "ClassUnreadable";
 /// How long the records of finished requests are kept, in seconds.
 const KEPT: i64 = 7 * 24 * 3600;
 
@@ -59,7 +62,12 @@ pub(super) fn leaves_queue(cx: &Context<'_>, request: &Request) -> bool {
                 || unlaunchable(cx, request).is_some()
         }
     };
-    ends || (due && status.phase != Some(Phase::Ready))
+    ends || is_over_time(cx, request) || (due && status.phase != Some(Phase::Ready))
+}
+
+/// Whether a ready request has had its machines for its maximum runtime.
+fn is_over_time(cx: &Context<'_>, request: &Request) -> bool {
+    runtime::ends_at(cx, request).is_some_and(|end| end <= cx.now.wall)
 }
 
 /// What to do about one request now.
@@ -118,8 +126,10 @@ fn arrived(cx: &Context<'_>, key: &RequestKey, request: &Request) -> Plan {
 fn without_class(cx: &Context<'_>, key: &RequestKey, request: &Request, class: &ClassName) -> Plan {
     let why = format!("the record of class {class} cannot be read");
     let Some(deadline) = request.status.deadline else {
-        return write(cx, request, Note::warning("ClassUnreadable", why.clone()), |next| {
+        return write(cx, request, Note::warning(CLASS_UNREADABLE, why.clone()), |next| {
             next.accept(cx.now.wall);
+            let kind = ConditionType::Accepted;
+            next.status.set_condition(kind, false, CLASS_UNREADABLE, why.clone(), cx.now.wall);
             next.status.message = why;
         });
     };
@@ -144,8 +154,7 @@ fn ended_early(cx: &Context<'_>, key: &RequestKey, request: &Request, holding: &
         let why = format!("superseded by attempt {newer}");
         return Some(release(cx, key, request, holding, Some(ReleasedBy::Superseded), &why));
     }
-    let over = over_time(cx.yard, request).map(|at| after(at, LAST_REPLACEMENT));
-    over.filter(|over| *over <= cx.now.wall).map(|_| {
+    is_over_time(cx, request).then(|| {
         let by = Some(ReleasedBy::MaxRuntime);
         release(cx, key, request, holding, by, "its maximum runtime is over")
     })
@@ -159,6 +168,9 @@ fn serve(cx: &Context<'_>, key: &RequestKey, request: &Request, holding: &Holdin
         return plan;
     }
     if let Some(plan) = intent::edited(cx, request) {
+        return plan;
+    }
+    if let Some(plan) = ending::say(cx, request) {
         return plan;
     }
     if let Some(why) = unlaunchable(cx, request) {
@@ -192,8 +204,9 @@ fn serve(cx: &Context<'_>, key: &RequestKey, request: &Request, holding: &Holdin
         return fail(cx, request, "DeadlinePassed", message);
     }
     let mut plan = if ready { degraded(cx, request, holding) } else { launching(cx, key, request) };
-    if let Some(over) = over_time(cx.yard, request) {
-        plan.wake_at(cx.now.when(after(over, LAST_REPLACEMENT)));
+    let ends = [ending::said_at(cx, request), runtime::ends_at(cx, request)];
+    for at in ends.into_iter().flatten().filter(|at| *at > now) {
+        plan.wake_at(cx.now.when(at));
     }
     if let Some(deadline) = status.deadline.filter(|_| !ready) {
         plan.wake_at(cx.now.when(deadline));
@@ -244,6 +257,10 @@ fn fail(cx: &Context<'_>, request: &Request, reason: &'static str, message: Stri
         if next.status.accepted_at.is_none() {
             next.status.accepted_at = Some(now);
             next.status.deadline = Some(now);
+        }
+        if reason != "DeadlinePassed" {
+            // Something else is why, now that its class can be read or a person ended it.
+            next.status.conditions.retain(|condition| condition.reason != CLASS_UNREADABLE);
         }
         next.progress(Phase::Failed, format!("{reason}: {message}"));
         next.status.set_condition(ConditionType::Ready, false, reason, message, now);

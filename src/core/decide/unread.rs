@@ -4,8 +4,9 @@
 use jiff::Timestamp;
 
 use crate::decide::context::Context;
+use crate::decide::runtime;
 use crate::model::{ClassName, InstanceId, Pool, RecordId, Request, after};
-use crate::yard::{ClassRecord, Holding, Yard, max_runtime};
+use crate::yard::{ClassRecord, Holding, Yard};
 
 /// The unreadable machines of a releasing request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,20 +19,22 @@ pub(super) struct Account<'a> {
 
 impl<'a> Account<'a> {
     /// Each is waited for until its own deadline and the grace after which its agent ends it. Where no deadline is
-    /// known it was set before the request's record was last written, for no longer than the request may hold a
-    /// machine.
+    /// known it was set before the request's record was last written or, of a machine that waited for others, from the
+    /// request's deadline on, for no longer than the request may hold a machine.
     pub(super) fn of(cx: &Context<'_>, request: &Request, holding: &Holding<'a>) -> Self {
         let mut account = Self::default();
         if holding.unread.is_empty() {
             return account;
         }
         let spec = Yard::class_of(request).and_then(|class| cx.yard.pool(&class)).map(|pool| &pool.spec);
-        let longest =
-            max_runtime(Some(request), spec).max(cx.policy.timing.cleanup).max(cx.policy.timing.created);
+        let timing = &cx.policy.timing;
+        let served = runtime::max_runtime(cx, Some(request), spec).saturating_add(timing.end);
+        let longest = served.max(timing.cleanup).max(timing.created);
         for (id, deadline) in &holding.unread {
             // One whose record nobody ever wrote is about to be.
             let written = request.updated_at.unwrap_or(cx.now.wall);
-            let until = after(deadline.unwrap_or_else(|| after(written, longest)), cx.policy.timing.grace);
+            let from = request.status.deadline.map_or(written, |deadline| deadline.max(written));
+            let until = after(deadline.unwrap_or_else(|| after(from, longest)), timing.grace);
             if until > cx.now.wall {
                 account.waits.push((id, until));
             } else {

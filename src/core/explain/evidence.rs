@@ -335,6 +335,7 @@ fn of_request(told: &mut Told, items: &[Item], key: &RecordId, sign: bool) {
             | ConditionType::Blocked
             | ConditionType::Doubtful
             | ConditionType::Stuck
+            | ConditionType::RuntimeEnds
             | ConditionType::RunnerHeldBack
             | ConditionType::RunnerEnds => false,
         };

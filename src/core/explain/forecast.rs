@@ -188,7 +188,7 @@ fn held_up(
     before: Option<usize>,
 ) -> Option<String> {
     let held = |because: &str| Some(because.to_owned());
-    let lack = lacking(cx.yard, key, request, cx.now.wall);
+    let lack = lacking(cx.yard, key, request);
     if lack == 0 {
         return None;
     }

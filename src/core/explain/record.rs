@@ -200,7 +200,8 @@ pub(super) fn troubled(condition: &Condition) -> bool {
             ConditionType::Accepted
             | ConditionType::Ready
             | ConditionType::Warm
-            | ConditionType::IntentIgnored => false,
+            | ConditionType::IntentIgnored
+            | ConditionType::RuntimeEnds => false,
         }
 }
 

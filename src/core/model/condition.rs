@@ -29,6 +29,8 @@ words! {
         Stuck = "Stuck",
         /// A new version of the runner package failed, and is held back.
         RunnerHeldBack = "RunnerHeldBack",
+        /// The maximum runtime of a ready request is over soon.
+        RuntimeEnds = "RuntimeEnds",
         /// GitHub's support of the runner version that claims get ends soon.
         RunnerEnds = "RunnerEnds",
     }

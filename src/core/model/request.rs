@@ -192,8 +192,12 @@ pub struct Request {
 /// How long an unanswered request waits, in seconds, unless it says otherwise.
 pub const TIMEOUT_SECONDS: u64 = 600;
 
-/// How long a machine may run for a request, in minutes, unless it or its class says otherwise.
-pub const MAX_RUNTIME_MINUTES: u64 = 30;
+/// How long a machine may run for a request, in minutes, unless it or its class says otherwise, where GitHub is asked
+/// whether its run is over. GitHub's own limit of a job is the same.
+pub const WATCHED_RUNTIME_MINUTES: u64 = 360;
+
+/// The same where nobody says that its run is over.
+pub const UNWATCHED_RUNTIME_MINUTES: u64 = 30;
 
 impl Status {
     /// Sets a condition, keeping since when it is so.
@@ -240,12 +244,15 @@ impl Request {
         self.status.phase.unwrap_or(Phase::Pending)
     }
 
-    /// Accepts a new request: sets its position among the waiting requests and its deadline.
+    /// Accepts a new request: sets its position among the waiting requests and its deadline, which it has already where
+    /// it waited for its class's record to be readable.
     pub fn accept(&mut self, now: Timestamp) {
         if self.status.accepted_at.is_none() {
             self.status.accepted_at = Some(now);
             self.status.deadline = Some(after(now, Duration::from_secs(self.intent.timeout_seconds)));
             self.keep_intent();
+        }
+        if self.status.phase.is_none() {
             self.status.set_condition(ConditionType::Accepted, true, "Accepted", String::new(), now);
         }
     }
@@ -290,6 +297,11 @@ impl Request {
         self.status.claims.clear();
     }
 
+    /// Whether GitHub may know its run: GitHub's run ids are numbers, and there is no run where a person tries a class.
+    pub fn has_run_at_github(&self) -> bool {
+        !self.intent.trial && self.id.run_id.as_str().parse::<u64>().is_ok()
+    }
+
     /// Whether it was released, by its workflow or by the operator.
     pub fn is_released(&self) -> bool {
         match self.intent.desired {
@@ -312,9 +324,19 @@ impl Request {
             self.intent.min_count = written.min_count;
         }
         self.status.settled_for = None;
-        if *written == self.intent {
-            self.written = None;
-        }
+        self.settle_written();
+    }
+
+    /// Accepts a raised maximum runtime.
+    pub fn raise_runtime(&mut self) {
+        let Some(written) = self.written.as_deref() else { return };
+        self.intent.max_runtime_minutes = written.max_runtime_minutes;
+        self.settle_written();
+    }
+
+    /// Forgets the intent as it is written where that is what is served.
+    fn settle_written(&mut self) {
+        self.written.take_if(|written| **written == self.intent);
     }
 
     /// The attributes of the intent that were changed after it was accepted.

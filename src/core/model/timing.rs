@@ -12,6 +12,8 @@ pub struct Timing {
     pub claimed: Duration,
     /// Deadline of a clean-up.
     pub cleanup: Duration,
+    /// How long after the release for the maximum runtime the deadline of a machine is that still serves.
+    pub end: Duration,
     /// How long past its deadline an agent waits before it ends its machine itself.
     pub grace: Duration,
     /// How often an agent writes that it lives.

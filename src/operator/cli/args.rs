@@ -11,8 +11,8 @@ use super::local_mode;
 use super::pick::Output;
 use super::screen::Format;
 use super::{
-    apply, completion, cost, daemon, debug, delete, describe, doctor, drain, events, expire, fail, get,
-    history, hold, init, logs, plan_explain, provision, refresh, release, scale, setup, ssh, top, trial,
+    apply, completion, cost, daemon, debug, delete, describe, doctor, drain, events, expire, extend, fail,
+    get, history, hold, init, logs, plan_explain, provision, refresh, release, scale, setup, ssh, top, trial,
     version, wait, whatif, yards,
 };
 use crate::model::TableName;
@@ -123,6 +123,8 @@ pub(crate) enum Once {
     Logs(logs::LogsArgs),
     /// End a machine, or the idle ones of a class
     Expire(expire::ExpireArgs),
+    /// Let a request keep its machines for longer
+    Extend(extend::ExtendArgs),
     /// End a stuck request
     Fail(fail::FailArgs),
     /// Wait until a record is as it should be

@@ -62,7 +62,10 @@ fn settled(request: &Request) -> bool {
 /// One line of progress.
 fn told(request: &Request) -> String {
     let (status, count) = (&request.status, request.intent.count);
-    let message = plain(&status.message);
+    let refused = |one: &&Condition| one.condition_type == ConditionType::Accepted && !one.status;
+    let waits = status.conditions.iter().find(refused).filter(|_| status.phase.is_none());
+    let reason = waits.map_or_else(String::new, |one| format!("{}: ", plain(&one.reason)));
+    let message = format!("{reason}{}", plain(&status.message));
     let line = format!("{:<10} {}/{count}  {message}", request.phase(), status.instances.len());
     line.trim_end().to_owned()
 }
@@ -127,6 +130,7 @@ fn tells_more(condition: &Condition, request: &Request) -> bool {
         | ConditionType::IntentIgnored
         | ConditionType::Unaccounted
         | ConditionType::Doubtful
+        | ConditionType::RuntimeEnds
         | ConditionType::RunnerHeldBack
         | ConditionType::RunnerEnds
         | ConditionType::Stuck => condition.status,
@@ -204,6 +208,18 @@ mod tests {
             ("phase", text(phase)),
         ]);
         readable(&item).unwrap()
+    }
+
+    #[test]
+    fn a_wait_says_that_the_class_of_a_request_cannot_be_read() {
+        let mut waits = request("provisioned", "Pending");
+        let (kind, now) = (ConditionType::Accepted, jiff::Timestamp::UNIX_EPOCH);
+        waits.status.message = "the record of class c cannot be read".into();
+        waits.status.set_condition(kind, false, "ClassUnreadable", String::new(), now);
+        waits.status.phase = None;
+        assert_eq!(told(&waits), "Pending    0/2  ClassUnreadable: the record of class c cannot be read");
+        waits.status.phase = Some(Phase::Pending);
+        assert!(!told(&waits).contains("ClassUnreadable"), "it was accepted since");
     }
 
     #[test]

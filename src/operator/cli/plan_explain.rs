@@ -79,6 +79,9 @@ pub(crate) fn policy(file: Option<&PathBuf>, table: &TableName) -> CliResult<Pol
         sharing: config.sharing,
         github: config.github.is_some(),
         organization: config.github.as_ref().is_some_and(|github| github.scope == ScopeKind::Organization),
+        // Without the operator's file, the usual operator is meant, which asks GitHub.
+        watches_runs: file.is_none()
+            || config.github.as_ref().is_some_and(|github| github.run_poll.is_some()),
         inventory: false,
     })
 }

@@ -12,8 +12,8 @@ use super::follow;
 use super::run::{RunArgs, in_field};
 use super::{completion, context, duration, github_output, selector, usage};
 use crate::model::{
-    ClassName, FieldError, InstanceTypes, Item, LabelSuffix, MAX_RUNTIME_MINUTES, MOST_MACHINES, NewIntent,
-    Phase, Request, RequestKey, RunId, TableName, Uid, UsageClass, Write,
+    ClassName, FieldError, InstanceTypes, Item, LabelSuffix, MOST_MACHINES, NewIntent, Phase, Request,
+    RequestKey, RunId, TableName, UNWATCHED_RUNTIME_MINUTES, Uid, UsageClass, WATCHED_RUNTIME_MINUTES, Write,
 };
 use crate::ports::StoreError;
 
@@ -55,7 +55,7 @@ pub(crate) struct ProvisionArgs {
     /// Which EC2 types will do instead of the pool's, such as 'c* m*'
     #[arg(long, value_name = "GLOBS", value_parser = types)]
     allowed_instance_types: Option<InstanceTypes>,
-    /// How long a machine may run for this request [default: the class's, else 30m]
+    /// How long a machine may run for this request [default: the class's, else 6h]
     #[arg(long, value_name = "DURATION", value_parser = duration::run, allow_negative_numbers = true)]
     max_runtime: Option<Duration>,
     /// How long the request waits for its machines [default: 10m]
@@ -319,7 +319,7 @@ fn same_request(theirs: &Item, ours: &Item) -> CliResult {
     if there.status.derived_from.is_some() && there.intent.resource_class == asked.intent.resource_class {
         return Ok(());
     }
-    let (there, asked) = (described(&there), described(&asked));
+    let (there, asked) = (described(&there, &asked), described(&asked, &there));
     let differing: Vec<String> = there
         .iter()
         .zip(&asked)
@@ -345,8 +345,16 @@ fn same_request(theirs: &Item, ours: &Item) -> CliResult {
     ))
 }
 
-/// An intent with its defaults, as it is compared and shown.
-fn described(request: &Request) -> Vec<(&'static str, String)> {
+/// A maximum runtime as it is compared with another. Where one is left out, either of the contract's defaults is the same:
+/// which of them counts, or the class's own, stands in records and files that workflows may not read.
+fn runtime(minutes: Option<u64>, other: Option<u64>) -> String {
+    let defaults = [UNWATCHED_RUNTIME_MINUTES, WATCHED_RUNTIME_MINUTES];
+    let said = minutes.filter(|minutes| other.is_some() || !defaults.contains(minutes));
+    said.map_or_else(|| "the default".to_owned(), |minutes| minutes.to_string())
+}
+
+/// An intent with its defaults, as it is compared with another and shown.
+fn described(request: &Request, other: &Request) -> Vec<(&'static str, String)> {
     let intent = &request.intent;
     let types = intent.allowed_instance_types.as_ref().map(|types| types.0.join(" "));
     vec![
@@ -356,8 +364,7 @@ fn described(request: &Request) -> Vec<(&'static str, String)> {
         ("usageClass", intent.usage_class.map_or("any", UsageClass::as_str).to_owned()),
         ("onDemandFallback", intent.on_demand_fallback.to_string()),
         ("allowedInstanceTypes", types.unwrap_or_else(|| "the pool's".into())),
-        // The contract's default: the class's own, which may be less, stands in a record that workflows may not read.
-        ("maxRuntimeMinutes", intent.max_runtime_minutes.unwrap_or(MAX_RUNTIME_MINUTES).to_string()),
+        ("maxRuntimeMinutes", runtime(intent.max_runtime_minutes, other.intent.max_runtime_minutes)),
         ("timeoutSeconds", intent.timeout_seconds.to_string()),
         ("priority", intent.priority.clone().unwrap_or_else(|| "the usual one".into())),
     ]

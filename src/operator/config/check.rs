@@ -54,7 +54,12 @@ pub(super) fn timing(timing: &Timing, compute: Option<ComputeKind>, reader: &mut
             "raise timing.stale or lower timing.heartbeat: one late heartbeat must not end a machine",
         );
     }
-    let deadlines = [("created", timing.created), ("claimed", timing.claimed), ("cleanup", timing.cleanup)];
+    let deadlines = [
+        ("created", timing.created),
+        ("claimed", timing.claimed),
+        ("cleanup", timing.cleanup),
+        ("end", timing.end),
+    ];
     for (key, deadline) in deadlines {
         if deadline <= timing.agent_poll {
             reader.refuse(

@@ -1,4 +1,4 @@
-//! Watches the workflow runs of requests that hold machines. A run that was cancelled, or whose runner died, never
+//! Watches the workflow runs of requests that hold machines or wait for some. A run that was cancelled, or whose runner died, never
 //! reaches its release step; the operator then releases its request (`releasedBy`). Only a completed run or a later
 //! attempt is an end; a run that GitHub does not know is not.
 
@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -24,16 +24,20 @@ const REST: Duration = Duration::from_secs(30);
 /// How many times a request is read again because another writer changed it.
 const ATTEMPTS: u32 = 5;
 
-/// The requests whose runs are watched: they hold machines or soon will, and are not released.
+/// How long a request waits before its run is watched although it holds nothing yet: most wait for less.
+const FIRST: SignedDuration = SignedDuration::from_mins(1);
+
+/// The requests whose runs are watched: they hold machines or have waited for some for a while, and are not released.
 pub(super) type Live = BTreeSet<RequestKey>;
 
 /// Whether a request's run is to be watched.
-pub(super) fn watched(request: &Request) -> bool {
-    let holds = match request.phase() {
+pub(super) fn watched(request: &Request, now: Timestamp) -> bool {
+    let live = match request.phase() {
         Phase::Fulfilling | Phase::Ready => true,
-        Phase::Pending | Phase::Releasing | Phase::Released | Phase::Failed => false,
+        Phase::Pending => request.status.accepted_at.is_some_and(|since| now.duration_since(since) >= FIRST),
+        Phase::Releasing | Phase::Released | Phase::Failed => false,
     };
-    holds && !request.is_released() && !request.intent.trial && number(&request.id).is_some()
+    live && !request.is_released() && request.has_run_at_github()
 }
 
 /// GitHub's run ids are numbers; any other id belongs to another system.
@@ -287,10 +291,10 @@ impl Watcher {
             let Some(item) = self.store.get(&Request::key_of(id)).await? else { return Ok(()) };
             // An unreadable request is left alone, and another writer may have released it first.
             let Reading::Record(request) = read::<Request>(&item) else { return Ok(()) };
-            if !watched(&request) {
+            let now = self.clock.now();
+            if !watched(&request, now) {
                 return Ok(());
             }
-            let now = self.clock.now();
             let mut next = request.clone();
             next.status.released_by = Some(ReleasedBy::RunEnded);
             next.advance(now);
@@ -469,6 +473,43 @@ mod tests {
         });
         tokio::time::sleep(EVERY + REST + 2 * TICK).await;
         assert!((1..=50).all(|run| released(&store, run)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_waits_is_released_when_its_run_is_over() {
+        let mut waits = item("acme/web", 42, "Pending", 3);
+        let since = crate::model::AttributeValue::S("1970-01-01T00:00:00Z".into());
+        waits.insert("acceptedAt".into(), since);
+        let (github, store, watcher) = watcher(Live::from([id(&waits)]));
+        store.put(waits);
+        github.set_run("acme", "web", 42, RunState::Active { attempt: 1 });
+        let shutdown = CancellationToken::new();
+        tokio::spawn(watcher.run(shutdown.clone()));
+        let _running = shutdown.drop_guard();
+        tokio::time::sleep(2 * EVERY).await;
+        assert!(!released(&store, 42), "its run goes on");
+        github.set_run("acme", "web", 42, RunState::Completed { attempt: 1 });
+        tokio::time::sleep(EVERY + 2 * TICK).await;
+        assert!(released(&store, 42));
+    }
+
+    #[test]
+    fn a_request_that_waits_is_watched_after_its_first_minute() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let of = |phase: &str, accepted: Option<&str>, second: i64| {
+            let mut item = item("acme/web", 42, phase, 1);
+            let since = |at: &str| ("acceptedAt".to_owned(), crate::model::AttributeValue::S(at.into()));
+            item.extend(accepted.map(since));
+            match read::<Request>(&item) {
+                Reading::Record(request) => watched(&request, at(second)),
+                Reading::Newer { .. } | Reading::Unreadable(_) => panic!("it can be read"),
+            }
+        };
+        let accepted = Some("1970-01-01T00:00:00Z");
+        assert!(!of("Pending", accepted, 59) && of("Pending", accepted, 60));
+        assert!(!of("Pending", None, 600), "no operator accepted it yet");
+        assert!(of("Fulfilling", accepted, 0) && of("Ready", accepted, 0));
+        assert!(!of("Releasing", accepted, 600) && !of("Failed", accepted, 600));
     }
 
     #[test]

@@ -27,6 +27,7 @@ pub(crate) fn policy() -> Policy {
             created: minutes(15),
             claimed: minutes(5),
             cleanup: minutes(5),
+            end: minutes(3),
             grace: minutes(5),
             heartbeat: Duration::from_secs(10),
             stale: Duration::from_secs(1 << 32),
@@ -43,6 +44,7 @@ pub(crate) fn policy() -> Policy {
         following: Default::default(),
         github: false,
         organization: false,
+        watches_runs: false,
         inventory: false,
         rebalance: runyard_core::model::Rebalance::Last,
     }

@@ -106,6 +106,7 @@ fn settings() -> Settings {
             created: minutes(30),
             claimed: minutes(30),
             cleanup: minutes(30),
+            end: minutes(3),
             grace: minutes(5),
             heartbeat: minutes(5),
             stale: minutes(60),

@@ -51,6 +51,7 @@ fn judged(item: &Item, beside: &[Item]) {
         following: Default::default(),
         github: true,
         organization: false,
+        watches_runs: false,
         inventory: true,
     };
     let mut yard = Yard::default();

@@ -415,6 +415,7 @@ fn settings(chance: &Chance, fault_rates: &FaultRates, ends: Option<VersionEnds>
             created: pick(900, 240),
             claimed: pick(300, 120),
             cleanup: pick(300, 120),
+            end: pick(180, 60),
             grace: pick(300, 60),
             heartbeat: Duration::from_secs(10),
             stale: pick(60, 45),

@@ -174,6 +174,7 @@ impl World {
                 created: minutes(600),
                 claimed: minutes(600),
                 cleanup: minutes(600),
+                end: minutes(3),
                 grace: minutes(5),
                 heartbeat: Duration::from_secs(10),
                 stale: minutes(1),
@@ -190,6 +191,7 @@ impl World {
             following: Default::default(),
             github: false,
             organization: false,
+            watches_runs: false,
             inventory: false,
             rebalance: runyard_core::model::Rebalance::Last,
         };

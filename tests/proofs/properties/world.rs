@@ -32,6 +32,7 @@ pub(crate) fn policy() -> Policy {
             created: minutes(15),
             claimed: minutes(5),
             cleanup: minutes(5),
+            end: minutes(3),
             grace: minutes(5),
             heartbeat: Duration::from_secs(10),
             stale: minutes(1),
@@ -48,6 +49,7 @@ pub(crate) fn policy() -> Policy {
         following: Default::default(),
         github: false,
         organization: false,
+        watches_runs: false,
         inventory: true,
         rebalance: runyard_core::model::Rebalance::Last,
     }

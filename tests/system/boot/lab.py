@@ -51,8 +51,8 @@ VARIABLES = {"LAB_TOLD": 'by the "operator" for $5', "NO_PROXY": "169.254.169.25
 DEADLINE = 600
 SETTINGS = {
     "COMPUTE__KIND": "ec2", "QUEUE__KIND": "sqs", "ADMIN__LISTEN": "127.0.0.1:0",
-    "TIMING__CREATED": "9m", "TIMING__CLAIMED": "5m", "TIMING__CLEANUP": "5m", "TIMING__GRACE": "5s", "TIMING__HEARTBEAT": "1s",
-    "TIMING__STALE": "2m", "TIMING__AGENT_POLL": "200ms", "TIMING__RESYNC": "5s", "TIMING__REANNOUNCE": "10s",
+    "TIMING__CREATED": "9m", "TIMING__CLAIMED": "5m", "TIMING__CLEANUP": "5m", "TIMING__END": "10s", "TIMING__GRACE": "5s",
+    "TIMING__HEARTBEAT": "1s", "TIMING__STALE": "2m", "TIMING__AGENT_POLL": "200ms", "TIMING__RESYNC": "5s", "TIMING__REANNOUNCE": "10s",
     "TIMING__LEASE": "5s", "TIMING__ORPHAN": "30s", "LIMITS__LOOKS_PER_SECOND": "100",
 }
 # What an image of ours has beside the packages of its root.

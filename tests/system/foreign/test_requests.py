@@ -2,7 +2,7 @@
 
 from datetime import datetime, timedelta, timezone
 
-from records import Refused, now, pool_key
+from records import Refused, now, pool_key, time_of
 from yard import Scenario
 
 
@@ -197,6 +197,22 @@ class Requests(Scenario):
         self.table.amend(key, count=2, generation=3)
         self.eventually("two are held", lambda: len(self.table.get(key)["instances"]) == 2)
         self.assertEqual(self.table.get(key)["accepted"]["count"], 2)
+
+    def test_after_acceptance_a_raised_maximum_runtime_is_served_and_a_lowered_one_is_not(self):
+        self.pool(max=3, maxRuntimeMinutes=60)
+        key = self.ask("6023", maxRuntimeMinutes=30)
+        ready = time_of(self.phase(key, "Ready")["readyAt"])
+        (held,) = self.holders(key)
+        until = lambda: time_of(self.instance(held)["threshold"]) - ready  # noqa: E731
+        self.assertGreaterEqual(until().total_seconds(), 30 * 60)
+        self.table.amend(key, maxRuntimeMinutes=60, generation=2)
+        self.eventually("it is accepted", lambda: self.table.get(key)["accepted"]["maxRuntimeMinutes"] == 60)
+        self.eventually("its machine may serve as long", lambda: until().total_seconds() >= 60 * 60)
+        self.table.amend(key, maxRuntimeMinutes=20, generation=3)
+        told = self.eventually(
+            "the change is told of", lambda: (now := self.table.get(key)) and "IntentIgnored" in conditions(now) and now
+        )
+        self.assertEqual((told["phase"], told["accepted"]["maxRuntimeMinutes"]), ("Ready", 60))
 
     def test_a_label_of_a_live_request_is_refused_whatever_its_case(self):
         self.pool(max=4)

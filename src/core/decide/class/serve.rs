@@ -231,7 +231,7 @@ impl<'a> Pass<'a, '_> {
             self.stepped_over += 1;
             return Others::MayHave;
         }
-        let lack = lacking(cx.yard, key, request, cx.now.wall);
+        let lack = lacking(cx.yard, key, request);
         if lack > 0
             && let Some(others) = self.is_over_quota(key, request)
         {

@@ -72,7 +72,7 @@ pub(super) fn tell(cx: &Context<'_>, name: &ClassName, class: &Class, spec: &Poo
 
 fn tell_one(cx: &Context<'_>, key: &RequestKey, request: &Request, why: Option<&str>, plan: &mut Plan) {
     let said = of(&request.status.message);
-    let lack = lacking(cx.yard, key, request, cx.now.wall);
+    let lack = lacking(cx.yard, key, request);
     let why = why.filter(|_| lack > 0);
     if said == why {
         return;

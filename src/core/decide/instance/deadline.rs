@@ -3,9 +3,9 @@
 
 use jiff::Timestamp;
 
-use crate::decide::Note;
+use crate::decide::{Note, runtime};
 use crate::model::{Instance, Life, Reason, Threshold, after};
-use crate::yard::{ClassRecord, max_runtime};
+use crate::yard::ClassRecord;
 
 use super::{MachineView, pooled};
 
@@ -34,7 +34,10 @@ impl MachineView<'_> {
         let term = match next.life {
             Life::Created { .. } => policy.timing.created,
             Life::Claimed { .. } => policy.timing.claimed,
-            Life::Running { .. } => max_runtime(self.request, self.spec),
+            Life::Running { .. } => {
+                let at = runtime::deadline(self.cx, self.request, self.spec);
+                return Some(Threshold { at, set_at: now });
+            }
             Life::Idle { pooled_at: None } => match &next.hold {
                 Some(hold) => return Some(self.hold_deadline(next, hold)),
                 None => policy.timing.cleanup,

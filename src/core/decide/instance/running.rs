@@ -1,9 +1,15 @@
 //! A machine whose runner serves a request, until the request releases it or the runner is lost.
 
-use crate::decide::{Note, Plan};
-use crate::model::{Reason, Signal};
+use std::time::Duration;
+
+use crate::decide::{AtGitHub, Note, Plan, Planned, Step, runtime};
+use crate::model::{Reason, Signal, Threshold, after};
 
 use super::MachineView;
+
+/// How much later than it would be set now the deadline of a machine may stay, where its request was ready long before it
+/// had to be: it counts only where no operator releases the request.
+const LATE_AT_MOST: Duration = Duration::from_secs(3600);
 
 impl MachineView<'_> {
     /// `running`: until its request releases it, or its runner is lost.
@@ -24,7 +30,27 @@ impl MachineView<'_> {
                 let again = signal == Signal::RegFailed && self.instance.registration_failures > 0;
                 Some(if again { self.end(Reason::RegistrationFailed, note) } else { self.give_back(note) })
             }
-            Some(Signal::Ok | Signal::Failed | Signal::RegOk | Signal::RemoveRegFailed) | None => None,
+            Some(Signal::Ok | Signal::Failed | Signal::RegOk | Signal::RemoveRegFailed) | None => {
+                self.end_moved()
+            }
         }
+    }
+
+    /// Its deadline anew, where its ready request ends at another time than was known when it began to serve: the
+    /// request was ready early, its maximum runtime was raised, or its class could not be read.
+    fn end_moved(&self) -> Option<Plan> {
+        let (cx, now) = (self.cx, self.cx.now.wall);
+        let set =
+            self.instance.threshold.filter(|_| self.spec.is_some() && self.instance.expired_by.is_none())?;
+        let end = runtime::ends_at(cx, self.request?).filter(|end| *end > now)?;
+        let next = Threshold { at: after(end, cx.policy.timing.end), set_at: now };
+        let early = after(set.at, cx.policy.timing.end / 2) < next.at;
+        let late = after(next.at, LATE_AT_MOST) < set.at;
+        if !early && !late {
+            return None;
+        }
+        let step = Step::of(self.instance, now, |instance| instance.threshold = Some(next));
+        let note = Note::normal("EndMoved", format!("its request has it until {end}"));
+        Some(Plan::act(Planned::instance(step, note, AtGitHub::Nothing)))
     }
 }

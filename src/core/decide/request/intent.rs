@@ -1,14 +1,14 @@
-//! Handles changes of an intent after the request was accepted: it is served as accepted, except that a higher count is
-//! accepted too, and that a person can end it.
+//! Handles changes of an intent after the request was accepted: it is served as accepted, except that a higher count or
+//! maximum runtime is accepted too, and that a person can end it.
 
 use jiff::Timestamp;
 
-use crate::model::{Condition, ConditionType, MOST_MACHINES, Request};
+use crate::model::{Condition, ConditionType, LONGEST_RUNTIME_MINUTES, MOST_MACHINES, Request};
 
-use super::{fail, write};
+use super::{ending, fail, write};
 use crate::decide::context::Context;
 use crate::decide::reason::machines;
-use crate::decide::{Note, Plan};
+use crate::decide::{Note, Plan, runtime};
 use crate::yard::Yard;
 
 /// The end of a request of which a person asked that it fail.
@@ -18,18 +18,25 @@ pub(super) fn failed_by_person(cx: &Context<'_>, request: &Request) -> Option<Pl
     Some(fail(cx, request, "FailedByPerson", format!("failed by {by}")))
 }
 
-/// Judges a changed intent: a higher count within the class's `max` is accepted, any other change is ignored and
-/// reported.
+/// Judges a changed intent: a higher count within the class's `max` and a higher maximum runtime within the class's are
+/// accepted, any other change is ignored and reported.
 pub(super) fn edited(cx: &Context<'_>, request: &Request) -> Option<Plan> {
     let (intent, now) = (&request.intent, cx.now.wall);
-    let pool = Yard::class_of(request).and_then(|class| cx.yard.pool(&class));
-    let most = pool.map_or(0, |pool| pool.spec.max).min(MOST_MACHINES);
-    let raised = request.written.as_ref().map(|written| written.count);
-    if let Some(count) = raised.filter(|count| *count > intent.count && *count <= most) {
+    if let Some(count) = raised_count(cx, request) {
         let message = format!("asks for {} instead of {}", machines(count), intent.count);
         return Some(write(cx, request, Note::normal("CountRaised", message.clone()), |next| {
             next.raise_count();
             next.status.message = message;
+            if raised_runtime(cx, request).is_some() {
+                raise_runtime(next);
+            }
+            tell_ignored(next, now);
+        }));
+    }
+    if let Some(minutes) = raised_runtime(cx, request) {
+        let message = format!("may have its machines for {minutes} min from ready");
+        return Some(write(cx, request, Note::normal("RuntimeRaised", message), |next| {
+            raise_runtime(next);
             tell_ignored(next, now);
         }));
     }
@@ -54,6 +61,28 @@ pub(super) fn edited(cx: &Context<'_>, request: &Request) -> Option<Plan> {
         next.status.observed_generation = observed;
         next.status.conditions = conditions;
     }))
+}
+
+/// Accepts a raised maximum runtime: its end is not near any more.
+fn raise_runtime(next: &mut Request) {
+    next.raise_runtime();
+    ending::take_back(&mut next.status);
+}
+
+/// The count that is asked for instead of the accepted one, if it is accepted too.
+fn raised_count(cx: &Context<'_>, request: &Request) -> Option<u32> {
+    let written = request.written.as_ref()?.count;
+    let most = cx.yard.pool(&Yard::class_of(request)?)?.spec.max.min(MOST_MACHINES);
+    (written > request.intent.count && written <= most).then_some(written)
+}
+
+/// The maximum runtime in minutes that is asked for instead of the one that counts, if it is accepted too.
+fn raised_runtime(cx: &Context<'_>, request: &Request) -> Option<u64> {
+    let written = request.written.as_ref()?.max_runtime_minutes?;
+    let spec = &cx.yard.pool(&Yard::class_of(request)?)?.spec;
+    let most = spec.max_runtime_minutes.unwrap_or(LONGEST_RUNTIME_MINUTES).min(LONGEST_RUNTIME_MINUTES);
+    let counts = runtime::max_runtime(cx, Some(request), Some(spec)).as_secs() / 60;
+    (written > counts && written <= most).then_some(written)
 }
 
 /// Writes the status for the current generation and reports the attributes that are ignored.

@@ -2,8 +2,8 @@ use serde_json::json;
 
 use crate::decide::{Effect, Planned, WaitReason};
 use crate::model::{
-    ClaimId, ConditionType, Instance, Phase, Pool, Reason, Record, RecordId, Request, RunnerTrouble,
-    TroubleKind,
+    ClaimId, ConditionType, Instance, Life, Phase, Pool, Reason, Record, RecordId, Request, RunnerTrouble,
+    Signal, TroubleKind,
 };
 use crate::testing::*;
 use crate::yard::Observation;
@@ -26,7 +26,7 @@ fn running(name: &str) -> Built {
 }
 
 fn lacks(scene: &Scene) -> u32 {
-    lacking(&scene.yard, &ask("1"), scene.yard.request(&ask("1")).unwrap(), scene.now.wall)
+    lacking(&scene.yard, &ask("1"), scene.yard.request(&ask("1")).unwrap())
 }
 
 fn degraded(request: &Request) -> Option<(bool, String)> {
@@ -87,6 +87,7 @@ fn a_request_waits_for_an_unreadable_class_until_its_deadline_without_a_read_loo
         let (step, _) = answer(&scene.of_request("1"));
         let deadline = Some(at(600));
         assert_eq!((step.after.status.phase, step.after.status.deadline), (None, deadline));
+        assert_eq!(accepted(&step.after), Some((false, "ClassUnreadable".into())), "in the same write");
         scene.put(&step.after);
         let plan = scene.of_request("1");
         assert_eq!((plan.actions.as_slice(), plan.waits[0].reason), ([].as_slice(), WaitReason::Mismatch));
@@ -96,6 +97,27 @@ fn a_request_waits_for_an_unreadable_class_until_its_deadline_without_a_read_loo
         assert_eq!(step.after.phase(), Phase::Failed);
         assert!(step.after.status.message.contains("cannot be read"), "{}", step.after.status.message);
     }
+}
+
+/// What condition `Accepted` of a request says, and why.
+fn accepted(request: &Request) -> Option<(bool, String)> {
+    let of = |c: &&crate::model::Condition| c.condition_type == ConditionType::Accepted;
+    request.status.conditions.iter().find(of).map(|c| (c.status, c.reason.clone()))
+}
+
+#[test]
+fn who_waited_for_an_unreadable_class_is_accepted_when_it_can_be_read() {
+    let mut scene = Scene::empty();
+    scene.put(&new(json!({})));
+    scene.spoil(&Pool::key_of(&linux()), None);
+    let actions = scene.of_request("1").actions;
+    scene.apply(&actions);
+    scene.wait(60);
+    scene.pool(1, json!({}));
+    let taken = scene.served();
+    let [Effect::Request(step), ..] = effects(&taken)[..] else { panic!("{taken:?}") };
+    assert_eq!(accepted(&step.after), Some((true, "Accepted".into())));
+    assert_eq!((step.after.status.accepted_at, step.after.status.deadline), (Some(at(0)), Some(at(600))));
 }
 
 #[test]
@@ -118,6 +140,7 @@ fn who_waited_for_an_unreadable_class_is_judged_by_it_when_it_can_be_read() {
     let (step, _) = answer(&scene.of_request("1"));
     assert_eq!(step.after.phase(), Phase::Failed);
     assert!(step.after.status.message.starts_with("NotAllowed"), "{}", step.after.status.message);
+    assert_eq!(accepted(&step.after), None, "that its class could not be read is no reason any more");
 }
 
 #[test]
@@ -496,12 +519,57 @@ fn pending_becomes_fulfilling_when_something_is_launched_for_it() {
 #[test]
 fn a_request_that_never_ends_is_released_when_its_maximum_runtime_is_over() {
     let ready = json!({"phase": "Ready", "readyAt": at(-290), "maxRuntimeMinutes": 5});
-    let mut scene = yard(holding("1", 2, &["i-1"], ready), vec![running("i-1")]);
-    assert_eq!(lacks(&scene), 1);
-    scene.wait(5);
-    assert_eq!(lacks(&scene), 0, "nothing is replaced in the last seconds");
-    scene.wait(5);
+    let mut scene = yard(holding("1", 2, &["i-1"], ready), vec![running("i-1"), machine("i-2").pooled()]);
+    assert_eq!(runs(&scene.claims()), ["1"], "it gets what it lacks");
+    scene.wait(10);
+    scene.speaks("i-2", |_| ());
+    assert!(scene.claims().is_empty(), "nothing is claimed for one that is about to be released");
     assert_eq!(answer(&scene.of_request("1")).0.after.phase(), Phase::Releasing);
+}
+
+/// Class `linux` with two places, of which request 9 has one; request 1 asks for two machines for a minute and has the
+/// other one, whose runner listens since the beginning. Request 9 gives its machine back after 40 s, so that request 1 is
+/// ready then.
+fn ready_after_40_seconds() -> Scene {
+    let mut scene = Scene::with(json!({"max": 2}));
+    scene.put(&holding("9", 1, &["i-9"], json!({"phase": "Ready", "readyAt": at(-50)})));
+    scene.add(machine("i-9").running(&ask("9")));
+    scene.put(&holding("1", 2, &["i-1"], json!({"maxRuntimeMinutes": 1})));
+    scene.add(machine("i-1").claimed(&ask("1")).says(Signal::RegOk));
+    let listens = scene.of_machine("i-1").actions;
+    scene.apply(&listens);
+    scene.wait(40);
+    scene.speaks("i-1", |_| ());
+    scene.put(&holding("9", 1, &[], json!({"phase": "Released", "version": 9})));
+    scene.add(machine("i-9").pooled().with(|i| i.version = 9));
+    scene.put(&holding("1", 2, &["i-1", "i-9"], json!({"maxRuntimeMinutes": 1, "version": 9})));
+    scene.add(machine("i-9").running(&ask("1")).with(|i| i.version = 10));
+    let ready = scene.of_request("1").actions;
+    scene.apply(&ready);
+    assert_eq!(scene.yard.request(&ask("1")).unwrap().status.ready_at, Some(at(40)));
+    scene
+}
+
+#[test]
+fn no_machine_ends_before_its_request_was_ready_for_its_maximum_runtime() {
+    let mut scene = ready_after_40_seconds();
+    for _ in 0..59 {
+        scene.wait(1);
+        scene.speaks("i-1", |_| ());
+        scene.speaks("i-9", |_| ());
+        let plan = scene.of_machine("i-1");
+        assert_eq!(ends(&plan), None, "{}", scene.now.wall);
+        scene.apply(&plan.actions);
+        let plan = scene.of_request("1");
+        scene.apply(&plan.actions);
+        assert_eq!(scene.yard.request(&ask("1")).unwrap().phase(), Phase::Ready, "{}", scene.now.wall);
+    }
+    scene.wait(1);
+    let released = scene.of_request("1").actions;
+    scene.apply(&released);
+    assert_eq!(scene.yard.request(&ask("1")).unwrap().phase(), Phase::Releasing);
+    let (step, note) = write(&scene.of_machine("i-1"));
+    assert_eq!((step.after.life, note.reason), (Life::Idle { pooled_at: None }, "Released"), "a gentle end");
 }
 
 #[test]

@@ -83,7 +83,7 @@ fn nobody_is_released_over_time_by_a_class_that_cannot_be_read() {
     assert_eq!(scene.of_request("1").actions, [], "the default of half an hour is not its class's");
     let mut scene = ready_for_an_hour(json!({"maxRuntimeMinutes": 61}));
     scene.spoil(&Pool::key_of(&linux()), Some(2));
-    assert_eq!(scene.of_request("1").actions, []);
+    assert_eq!(note(&scene.of_request("1").actions).reason, "RuntimeEnds");
     scene.wait(60);
     assert_eq!(answer(&scene.of_request("1")).0.after.phase(), Phase::Releasing, "it said so itself");
 }
@@ -95,10 +95,14 @@ fn a_class_that_is_deleted_ends_no_request_before_its_machines() {
     scene.see(Observation::Record(key.clone(), None));
     assert_eq!(scene.of_request("1").actions, [], "it was not looked for");
     scene.look(key.clone(), None);
-    assert_eq!(scene.of_request("1").actions, [], "its machine serves until its own deadline");
-    scene.wait(3599);
+    assert_eq!(
+        scene.of_request("1").actions,
+        [],
+        "its machine serves until `timing.end` before its own deadline"
+    );
+    scene.wait(3419);
     scene.speaks("i-1", |_| ());
-    assert_eq!(scene.of_request("1").actions, []);
+    assert_eq!(note(&scene.of_request("1").actions).reason, "RuntimeEnds");
     scene.wait(1);
     assert_eq!(answer(&scene.of_request("1")).0.after.phase(), Phase::Releasing);
 
@@ -209,10 +213,11 @@ fn where_no_deadline_is_known_a_release_waits_as_long_as_its_machines_may_run() 
     let more = json!({"phase": "Releasing", "desired": "released", "updatedAt": at(0)});
     scene.put(&holding("1", 1, &["i-1"], more));
     scene.spoil(&Instance::key_of(&arn("i-1")), None);
-    // Half an hour, the default of `maxRuntimeMinutes`, and the grace.
+    // From the request's deadline: half an hour, the default of `maxRuntimeMinutes`, `timing.end` and the grace.
+    let ended = 500 + 1800 + 180 + 300;
     let plan = scene.of_request("1");
-    assert_eq!((plan.actions.len(), plan.wake.map(|at| (at - scene.now.mono).as_secs())), (0, Some(2100)));
-    scene.wait(2100);
+    assert_eq!((plan.actions.len(), plan.wake.map(|at| (at - scene.now.mono).as_secs())), (0, Some(ended)));
+    scene.wait(ended);
     let (step, _) = answer(&scene.of_request("1"));
     assert!(step.after.status.message.contains("1 of 1 unaccounted for"), "{}", step.after.status.message);
 }
@@ -225,7 +230,7 @@ fn a_machine_it_cannot_read_is_not_replaced_while_its_request_wants_it() {
         spoil(&mut scene, machine("i-1").running(&ask("1")).instance.to_item(), name);
         scene.wait(700);
         let request = scene.yard.request(&ask("1")).unwrap();
-        assert_eq!(crate::yard::lacking(&scene.yard, &ask("1"), request, scene.now.wall), 0, "{told}");
+        assert_eq!(crate::yard::lacking(&scene.yard, &ask("1"), request), 0, "{told}");
     }
 }
 

@@ -159,7 +159,7 @@ impl Yard {
     pub(crate) fn enqueue(&mut self, key: &RequestKey, now: &Now, dirty: &mut BTreeSet<Unit>) {
         let Some(request) = self.requests.get(key).map(|asked| &asked.request) else { return };
         let Some(class) = Self::class_of(request) else { return };
-        let lacks = lacking(self, key, request, now.wall) > 0 || request.status.phase.is_none();
+        let lacks = lacking(self, key, request) > 0 || request.status.phase.is_none();
         let stands = lacks && !gives_back(request);
         // What waits for nothing brings no class back that was forgotten.
         if !stands && !self.classes.contains_key(&class) {

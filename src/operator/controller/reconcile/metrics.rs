@@ -208,9 +208,9 @@ impl Loop {
     /// Counts the requests and passes the live ones to the run watcher.
     fn count_requests(&self) -> RequestCounts<'_> {
         let mut counts = RequestCounts::default();
-        let mut live = runs::Live::new();
+        let (mut live, now) = (runs::Live::new(), self.ports.clock.now());
         for (_, request) in self.yard.requests() {
-            if self.policy.github && runs::watched(request) {
+            if self.policy.github && runs::watched(request, now) {
                 live.insert(request.id.clone());
             }
             counts.count(request);

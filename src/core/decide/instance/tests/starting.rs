@@ -9,7 +9,7 @@ fn a_machine_whose_runner_listens_runs_until_the_maximum_and_keeps_its_claim() {
             held(built.with(|i| i.registration_failures = 1), serde_json::json!({"maxRuntimeMinutes": 5}));
         becomes(&scene, |next| {
             next.life = Life::Running { run: "1".parse().unwrap() };
-            next.threshold = renewed(300);
+            next.threshold = renewed(300 + 180);
             next.state_since = start();
             next.uses = 1;
             next.registration = None;

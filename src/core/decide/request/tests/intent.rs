@@ -113,6 +113,65 @@ fn a_count_raised_over_max_is_taken_on_when_the_class_may_have_so_many() {
 }
 
 #[test]
+fn a_raised_maximum_runtime_within_the_classs_is_taken_on() {
+    let ready = |more: serde_json::Value| {
+        let mut fields = json!({"phase": "Ready", "readyAt": at(-10), "instances": ["i-1"]});
+        fields.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        fields
+    };
+    for (class, own, written, taken) in [
+        (None, Some(30), 60, true),
+        (Some(60), Some(30), 60, true),
+        (Some(60), Some(30), 61, false),
+        (Some(60), Some(30), 30, false),
+        (Some(60), Some(30), 29, false),
+        (Some(60), None, 59, false),
+        (None, None, 31, true),
+        (None, None, 30, false),
+        (None, Some(30), 50_400, true),
+        (None, Some(30), 50_401, false),
+    ] {
+        let told = format!("{own:?} to {written} of {class:?}");
+        let mut scene = Scene::with(json!({"maxRuntimeMinutes": class}));
+        let as_written = json!({"maxRuntimeMinutes": written});
+        scene.put(&changed(ready(json!({"maxRuntimeMinutes": own})), as_written));
+        let plan = scene.of_request("1");
+        if own == Some(written) {
+            assert_eq!(answer(&plan).1.reason, "IntentSeen", "{told}");
+            continue;
+        }
+        let (after, _) = stored(&plan);
+        let served = if taken { Some(written) } else { own };
+        assert_eq!((after.intent.max_runtime_minutes, after.phase()), (served, Phase::Ready), "{told}");
+        assert_eq!(ignored(&after).is_some(), !taken, "{told}");
+        assert_eq!(answer(&plan).1.reason, if taken { "RuntimeRaised" } else { "IntentIgnored" }, "{told}");
+        assert_eq!((after.status.observed_generation, after.written.is_none()), (2, taken), "{told}");
+    }
+}
+
+#[test]
+fn a_raised_maximum_runtime_moves_the_end_and_takes_back_that_it_is_near() {
+    let ready = json!({"phase": "Ready", "readyAt": at(-290), "maxRuntimeMinutes": 5});
+    let mut before = changed(ready, json!({"maxRuntimeMinutes": 35, "count": 3}));
+    let message = "its maximum runtime is over soon".to_owned();
+    before.status.set_condition(ConditionType::RuntimeEnds, true, "MaxRuntime", message, at(-20));
+    let mut scene = Scene::with(json!({}));
+    scene.put(&before);
+    let actions = scene.of_request("1").actions;
+    scene.apply(&actions);
+    let after = scene.yard.request(&ask("1")).unwrap();
+    assert_eq!((after.intent.count, after.intent.max_runtime_minutes, ignored(after)), (3, Some(35), None));
+    scene.wait(1799);
+    let said = |request: &Request| request.status.released_by;
+    assert!(scene.of_request("1").actions.iter().all(|action| match &action.effect {
+        Effect::Request(step) => said(&step.after).is_none(),
+        _ => true,
+    }));
+    scene.wait(11);
+    assert_eq!(said(&answer(&scene.of_request("1")).0.after), Some(ReleasedBy::MaxRuntime));
+}
+
+#[test]
 fn a_count_raised_by_who_is_content_with_fewer_leaves_that_as_it_is() {
     let mut scene = Scene::with(json!({"max": 4}));
     scene.put(&changed(json!({"minCount": 1}), json!({"count": 4})));

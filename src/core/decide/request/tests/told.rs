@@ -32,8 +32,57 @@ fn who_waits_is_told_how_many_run_and_start_and_when_it_fails() {
 #[test]
 fn who_is_ready_is_looked_at_when_its_maximum_runtime_is_over() {
     let mut request = ready(1, &["i-1"]);
-    request.intent.max_runtime_minutes = Some(5);
-    assert_eq!(of(&yard(request, vec![running("i-1")])).wake, Some(secs(10_290)));
+    request.intent.max_runtime_minutes = Some(20);
+    let mut scene = yard(request, vec![running("i-1")]);
+    assert_eq!(of(&scene).wake, Some(secs(10_890)), "first when that is said");
+    scene.wait(890);
+    let actions = of(&scene).actions;
+    scene.apply(&actions);
+    assert_eq!(of(&scene).wake, Some(secs(11_190)));
+}
+
+/// What condition `RuntimeEnds` of request 1 says.
+fn ends_told(scene: &Scene) -> Option<String> {
+    let status = &scene.yard.request(&ask("1")).unwrap().status;
+    let ends = status.conditions.iter().find(|c| c.condition_type == ConditionType::RuntimeEnds)?;
+    assert!(ends.status);
+    Some(ends.message.clone())
+}
+
+/// Carries out what request 1 does, and returns the reasons that are told.
+fn steps(scene: &mut Scene) -> Vec<&'static str> {
+    let actions = scene.of_request("1").actions;
+    scene.apply(&actions);
+    actions.iter().filter_map(Planned::note).map(|note| note.reason).collect()
+}
+
+#[test]
+fn that_the_maximum_runtime_is_soon_over_is_said_once_five_minutes_before() {
+    // Ready since 10 s; of 10 min or less it is said at the half.
+    for (minutes, said) in [(360, 21_290), (11, 350), (10, 290), (5, 140), (1, 20)] {
+        let mut request = ready(1, &["i-1"]);
+        request.intent.max_runtime_minutes = Some(minutes);
+        let mut scene = yard(request, vec![running("i-1")]);
+        scene.wait(said - 1);
+        assert_eq!((steps(&mut scene), ends_told(&scene)), (vec![], None), "{minutes}");
+        scene.wait(1);
+        assert_eq!(steps(&mut scene), ["RuntimeEnds"], "{minutes}");
+        let end = at(-10 + 60 * minutes as i64);
+        assert_eq!(ends_told(&scene), Some(format!("its maximum runtime is over at {end}")));
+        assert_eq!(steps(&mut scene), Vec::<&str>::new(), "once");
+    }
+}
+
+#[test]
+fn an_end_that_is_moved_on_is_said_again_before_the_new_one() {
+    let mut scene = yard(ready(1, &["i-1"]), vec![running("i-1")]);
+    scene.pool(2, json!({"maxRuntimeMinutes": 10}));
+    scene.wait(400);
+    assert_eq!(steps(&mut scene), ["RuntimeEnds"]);
+    scene.pool(3, json!({"maxRuntimeMinutes": 20}));
+    assert_eq!((steps(&mut scene), ends_told(&scene)), (vec!["RuntimeMoved"], None));
+    scene.wait(500);
+    assert_eq!(steps(&mut scene), ["RuntimeEnds"]);
 }
 
 #[test]
