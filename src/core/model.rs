@@ -31,6 +31,7 @@ mod registered_ahead;
 mod registration;
 mod replacement;
 mod request;
+mod reuse;
 mod runner_package;
 mod selector;
 mod sharing;

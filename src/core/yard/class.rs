@@ -161,6 +161,9 @@ impl Class {
     pub(crate) fn drift(&self, instance: &Instance) -> Option<&'static str> {
         let spec = &self.pool.as_ref()?.spec;
         let facts = &instance.facts;
+        if let Some(why) = spec.unshared(&instance.trust_domain) {
+            return Some(why);
+        }
         drift(facts.launch_digest.as_deref(), self.digest.as_deref()?, spec.fits(facts), &spec.launch)
     }
 

@@ -74,12 +74,12 @@ impl MachineGroup {
 /// What a request accepts.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Demand {
+    /// The trust domain of the machines it may use.
+    pub(crate) trust_domain: String,
     /// The usage class it insists on.
     pub(crate) usage_class: Option<UsageClass>,
     /// The types it allows in place of its class's.
     pub(crate) instance_types: Option<Vec<String>>,
-    /// The trust domain of the machines it may use.
-    pub(crate) trust_domain: String,
     /// Whether it falls back to on-demand machines when spot has no capacity.
     pub(crate) on_demand_fallback: bool,
 }
@@ -88,9 +88,9 @@ impl Demand {
     pub(crate) fn of(request: &Request, spec: &PoolSpec) -> Self {
         let intent = &request.intent;
         Self {
+            trust_domain: spec.trust_domain(&request.id.repository),
             usage_class: intent.usage_class,
             instance_types: intent.allowed_instance_types.as_ref().map(|types| types.0.clone()),
-            trust_domain: spec.trust_domain(&request.id.repository),
             on_demand_fallback: intent.on_demand_fallback,
         }
     }
@@ -107,7 +107,8 @@ impl Demand {
         if !accepted {
             return Some(Refusal::InstanceType);
         }
-        let other = !group.trust_domain.is_empty() && group.trust_domain != self.trust_domain;
+        let domain = spec.reused_as(&group.trust_domain);
+        let other = domain.is_none_or(|domain| !domain.is_empty() && domain != self.trust_domain);
         other.then_some(Refusal::TrustDomain)
     }
 }
