@@ -20,6 +20,11 @@ use crate::decide::schedule::effective;
 use crate::decide::{Plan, Planned, WaitReason};
 use crate::yard::{BackoffKind, Class, Now, Offering};
 
+mod room;
+
+use room::Room;
+pub(super) use room::kept_for;
+
 /// The id of a launch that has no id yet; the executor gives it a fresh one.
 pub(super) const UNNAMED: &str = "unnamed";
 
@@ -63,6 +68,8 @@ pub(super) struct Launches<'a> {
     spec: &'a PoolSpec,
     /// How many more machines `max` allows.
     room: u32,
+    /// The idle machines that may end for more room, once somebody lacks it.
+    more: Option<Room<'a>>,
     /// For whom, how, and how many.
     wanted: Vec<(Option<&'a RequestKey>, Offering, u32)>,
 }
@@ -71,7 +78,22 @@ impl<'a> Launches<'a> {
     /// An empty plan of launches.
     pub(super) fn of(cx: &'a Context<'a>, name: &'a ClassName, class: &'a Class, spec: &'a PoolSpec) -> Self {
         let room = spec.max.saturating_sub(class.taken());
-        Self { cx, name, class, spec, room, wanted: Vec::new() }
+        Self { cx, name, class, spec, room, more: None, wanted: Vec::new() }
+    }
+
+    /// Room beyond what `max` leaves, by the end of idle machines; none where nothing would be launched in their place,
+    /// or where that would still be over `max`.
+    fn more(&mut self) -> Option<&mut Room<'a>> {
+        if self.blocked() || self.class.taken() > self.spec.max {
+            return None;
+        }
+        let (cx, class, spec) = (self.cx, self.class, self.spec);
+        Some(self.more.get_or_insert_with(|| Room::of(cx, class, spec)))
+    }
+
+    /// The idle machines that end for requests that wait.
+    pub(super) fn ends(&mut self) -> Vec<&'a InstanceArn> {
+        self.more.take().map(Room::ends).unwrap_or_default()
     }
 
     /// What a request lacks is to be launched, as far as `max` allows. Room is kept only for what may be launched now:
@@ -103,8 +125,11 @@ impl<'a> Launches<'a> {
             return false;
         }
         let take = need.min(self.room);
+        let made = self.make_room(need - take);
         if need > take {
-            let full = format!("class {} has as many machines as max allows ({})", self.name, self.spec.max);
+            let kept = self.more.as_ref().map_or_else(String::new, |more| more.told(made));
+            let full =
+                format!("class {} has as many machines as max allows ({}){kept}", self.name, self.spec.max);
             if self.wanted.is_empty() {
                 plan.wait(key, WaitReason::AtMax, full);
             } else {
@@ -116,12 +141,21 @@ impl<'a> Launches<'a> {
             self.room -= take;
             self.wanted.push((Some(key), offering, take));
         }
-        need == take && !self.blocked()
+        need == take + made && !self.blocked()
+    }
+
+    /// Has idle machines end for what a request lacks; answers how many.
+    fn make_room(&mut self, lack: u32) -> u32 {
+        if lack == 0 {
+            return 0;
+        }
+        self.more().map_or(0, |more| more.make(lack))
     }
 
     /// Whether nothing more is launched for anybody.
-    pub(super) fn is_closed(&self) -> bool {
-        self.room == 0 || self.wanted.len() >= REQUESTS_AT_ONCE || self.blocked()
+    pub(super) fn is_closed(&mut self) -> bool {
+        let more = self.room > 0 || self.more().is_some_and(Room::is_left);
+        !more || self.wanted.len() >= REQUESTS_AT_ONCE || self.blocked()
     }
 
     /// Whether the class launches nothing now.
