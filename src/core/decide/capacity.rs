@@ -21,9 +21,13 @@ use crate::decide::{Plan, Planned, WaitReason};
 use crate::yard::{BackoffKind, Class, Now, Offering};
 
 mod room;
+mod warm;
 
 use room::Room;
 pub(super) use room::kept_for;
+pub(crate) use warm::idle_lack;
+pub(super) use warm::{counts_whole, enough};
+use warm::{leaving, short};
 
 /// The id of a launch that has no id yet; the executor gives it a fresh one.
 pub(super) const UNNAMED: &str = "unnamed";
@@ -335,29 +339,17 @@ pub(super) fn unsupported(cx: &Context<'_>, spec: &PoolSpec) -> Option<String> {
     cx.yard.runner.as_ref().filter(|_| ours)?.over(cx.now.wall)
 }
 
-/// How many pooled machines of a class stay: all but those that have expired or are replaced, which are few and are
-/// counted.
-pub(super) fn young(
-    cx: &Context<'_>,
-    class: &Class,
-    spec: &PoolSpec,
-    giving_way: &BTreeSet<&InstanceArn>,
-) -> u32 {
-    let retiring = class.retiring(spec, cx.now.wall).filter(|arn| !giving_way.contains(arn)).count();
-    class.pooled.len().saturating_sub(retiring + giving_way.len()) as u32
-}
-
 /// How many idle machines a class lacks. Those whose time is over do not count: their replacement comes first.
 fn warm_lack(cx: &Context<'_>, class: &Class) -> u32 {
     let Some(pool) = &class.pool else { return 0 };
     let desired = effective(pool, cx.now.wall).desired;
     let desired = desired.saturating_add(boots::beside(cx, class, &pool.spec, desired));
-    let booting = class.warm_created + class.cleaning;
-    let missing = desired.saturating_sub(booting.saturating_add(class.in_flight.of(None)));
-    if missing == 0 {
+    let coming = class.in_flight.of(None);
+    if class.idle.coming.anybody.saturating_add(coming) >= desired {
         return 0;
     }
-    missing.saturating_sub(young(cx, class, &pool.spec, &giving_way(cx, class)))
+    let turn = giving_way(cx, class);
+    short(cx, class, desired, Some(coming), leaving(cx, class, &pool.spec, &turn))
 }
 
 /// Why the last launch was refused, as the end of a message; empty if it was not.

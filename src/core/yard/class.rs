@@ -14,7 +14,9 @@ use crate::model::{
 use super::beats::{Beats, believable};
 use super::boots::Boots;
 use super::demand::{Free, MachineGroup, WaitingRequests};
+use super::idle::Idle;
 use super::in_flight::InFlight;
+use super::mix::Mix;
 use super::now::Now;
 use super::offerings::{
     BackoffKind, FORGOTTEN, ON_DEMAND_BACKOFF_MOST, Offering, OfferingBackoff, SPOT_BACKOFF_MOST, SpotLosses,
@@ -44,6 +46,10 @@ pub struct Class {
     pub warm_created: u32,
     /// Machines being cleaned.
     pub cleaning: u32,
+    /// Its idle machines by whom they are for.
+    pub(crate) idle: Idle,
+    /// The trust domains that its recent requests are of.
+    pub(crate) mix: Mix,
     /// Machines that a person holds.
     pub held: u32,
     /// Machines whose records cannot be read and do not say that the machine ended.
