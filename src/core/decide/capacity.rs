@@ -349,7 +349,9 @@ fn warm_lack(cx: &Context<'_>, class: &Class) -> u32 {
         return 0;
     }
     let turn = giving_way(cx, class);
-    short(cx, class, desired, Some(coming), leaving(cx, class, &pool.spec, &turn))
+    let lack = short(cx, class, desired, Some(coming), leaving(cx, class, &pool.spec, &turn));
+    // In place of those that nobody can claim others are launched once: they may be no better.
+    lack.saturating_sub((class.idle.strangers.len() as u32).saturating_sub(desired))
 }
 
 /// Why the last launch was refused, as the end of a message; empty if it was not.

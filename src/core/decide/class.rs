@@ -102,6 +102,8 @@ struct Report<'a> {
     /// Why machines that are launched now would be of no use.
     unsupported: Option<String>,
     doubt: Option<Doubt>,
+    /// How many idle machines have agents whose records cannot be read.
+    strangers: usize,
     /// The runner package that failed and is held back.
     held_back_runner: Option<&'a HeldBack>,
     /// When GitHub's support ends of what its claims get, if that is soon.
@@ -127,6 +129,7 @@ impl<'a> Report<'a> {
                 .of(&pool.spec.launch)
                 .and(pool.status.runner.held_back.as_ref()),
             runner_ends: packages::ends_soon(cx, pool),
+            strangers: class.idle.strangers.len(),
             doubt: class.beats.doubt(&cx.now, cx.policy.timing.stale),
             unbelieved: class
                 .unbelieved(cx.now.wall.saturating_sub(cx.policy.timing.orphan).unwrap_or(Timestamp::MIN)),
@@ -166,6 +169,9 @@ impl<'a> Report<'a> {
                 class.backoff.failures,
                 capacity::refused(class)
             )
+        } else if self.strangers > 0 {
+            plan.wait(pool.key(), WaitReason::Doubt, newer_agents(self.strangers));
+            format!("{idle}; {}", newer_agents(self.strangers))
         } else if let Some((offering, backoff)) = class.backing_off(cx.now.mono).next() {
             plan.wake_at(backoff.until);
             format!("{idle}; {}", capacity::account(offering, backoff.until, &cx.now))
@@ -188,10 +194,11 @@ impl<'a> Report<'a> {
         [
             Some((ConditionType::Warm, self.lack == 0, "Idle")),
             Some(blocked),
-            match (self.unbelieved, self.doubt) {
-                (Some(_), _) => Some((ConditionType::Doubtful, true, "Inventory")),
-                (None, Some(_)) => Some((ConditionType::Doubtful, true, "Silence")),
-                (None, None) => None,
+            match (self.unbelieved, self.doubt, self.strangers) {
+                (Some(_), _, _) => Some((ConditionType::Doubtful, true, "Inventory")),
+                (None, Some(_), _) => Some((ConditionType::Doubtful, true, "Silence")),
+                (None, None, 1..) => Some((ConditionType::Doubtful, true, "NewerAgents")),
+                (None, None, 0) => None,
             },
             self.held_back_runner.map(|_| (ConditionType::RunnerHeldBack, true, "TrialFailed")),
             self.runner_ends.as_ref().map(|_| (ConditionType::RunnerEnds, true, "EndOfLife")),
@@ -211,7 +218,10 @@ impl<'a> Report<'a> {
         let messages = [
             Some(self.idle_of_desired()),
             Some(self.unsupported.clone().unwrap_or_else(failures)),
-            self.unbelieved.map(|gone| disbelieved(gone, class)).or_else(|| self.doubt.map(beats::told)),
+            self.unbelieved
+                .map(|gone| disbelieved(gone, class))
+                .or_else(|| self.doubt.map(beats::told))
+                .or_else(|| (self.strangers > 0).then(|| newer_agents(self.strangers))),
             self.held_back_runner.map(|held| format!("runner {}: {}", held.package.version, held.message)),
             self.runner_ends.clone(),
             self.stuck.map(|(actions, first)| {
@@ -226,6 +236,15 @@ impl<'a> Report<'a> {
         })
         .collect()
     }
+}
+
+/// What a class says of idle machines whose agents write records that this program cannot read.
+fn newer_agents(count: usize) -> String {
+    let machines = if count == 1 { "1 idle machine".to_owned() } else { format!("{count} idle machines") };
+    format!(
+        "{machines} cannot be claimed: the record of the agent is of a newer form than this operator reads; \
+         `runyard doctor` names them, update the operators"
+    )
 }
 
 /// The idle machines of a class by whom they are for, those on their way to its pool counted.

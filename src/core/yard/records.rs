@@ -53,6 +53,7 @@ impl Yard {
             (_, None) => tracked.agent = None,
         }
         spoke(&mut self.classes, &tracked.instance.facts.resource_class, spoke_at, tracked.spoke_at());
+        self.estrange(&arn, dirty);
         dirty.insert(Unit::Instance(arn));
     }
 

@@ -37,8 +37,14 @@ pub(super) fn kept(machine: &MachineView<'_>) -> bool {
         return false;
     }
     let desired = effective(pool, machine.cx.now.wall).desired;
+    let arn = &machine.instance.facts.instance_arn;
+    let strangers = &class.idle.strangers;
+    if strangers.contains(arn) {
+        // As many stay as there may be beside those in their place, so that none is launched again and again.
+        return strangers.len() as u64 <= 2 * u64::from(desired);
+    }
     let threshold = machine.instance.threshold.map_or(Timestamp::MAX, |t| t.at);
-    let place = (threshold, machine.instance.facts.instance_arn.clone());
+    let place = (threshold, arn.clone());
     let beside = Beside::of(machine, class, spec);
     // Machines that boot or are cleaned count as idle too, and none of them expires before this one.
     let wanted = desired.saturating_sub(beside.coming(class)) as usize;
@@ -105,7 +111,8 @@ fn among_last(
         let there = (at, InstanceArn::clone(arn));
         there > *place && pools.iter().any(|pool| pool.contains(&there))
     };
-    let retiring = class.retiring(spec, machine.cx.now.wall).filter(later).count();
+    let uncounted = class.retiring(spec, machine.cx.now.wall).chain(&class.idle.strangers);
+    let retiring = uncounted.filter(later).count();
     // So many may expire after it, and the rest must stand before it.
     let all: usize = pools.iter().map(|pool| pool.len()).sum();
     let before = all.saturating_sub(wanted + retiring);
