@@ -35,6 +35,7 @@ pub use rerun::{Rerun, failed_with, rerun};
 pub use runner::{AtGitHub, Credential, KeepQuestion, RunnerConfig, StaleRunners};
 pub use schedule::{Ahead, Effective, ahead, check as check_schedule, effective};
 
+pub(crate) use capacity::idle_lack;
 pub(crate) use class::{is_telling, places, too_little};
 
 use crate::yard::Unit;

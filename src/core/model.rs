@@ -31,6 +31,7 @@ mod registered_ahead;
 mod registration;
 mod replacement;
 mod request;
+mod reuse;
 mod runner_package;
 mod selector;
 mod sharing;
@@ -75,7 +76,8 @@ pub use message::PoolMessage;
 pub use notice::{News, Notice, read_notices};
 pub use place::AheadPlace;
 pub use pool::{
-    Counts, IDLE_SECONDS, LEAST_IDLE_SECONDS, LabelMode, Pool, PoolOverride, PoolSpec, PoolStatus, Schedule,
+    Counts, IDLE_SECONDS, IdleMachines, LEAST_IDLE_SECONDS, LabelMode, Pool, PoolOverride, PoolSpec,
+    PoolStatus, Schedule,
 };
 pub use record::{Reading, Record, SCHEMA, Unreadable, Versioned, read};
 pub use registered_ahead::{AheadOff, AheadStatus, RegisteredAhead};

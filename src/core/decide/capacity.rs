@@ -20,6 +20,15 @@ use crate::decide::schedule::effective;
 use crate::decide::{Plan, Planned, WaitReason};
 use crate::yard::{BackoffKind, Class, Now, Offering};
 
+mod room;
+mod warm;
+
+use room::Room;
+pub(super) use room::kept_for;
+pub(crate) use warm::idle_lack;
+pub(super) use warm::{counts_whole, enough};
+use warm::{leaving, short};
+
 /// The id of a launch that has no id yet; the executor gives it a fresh one.
 pub(super) const UNNAMED: &str = "unnamed";
 
@@ -67,6 +76,8 @@ pub(super) struct Launches<'a> {
     spec: &'a PoolSpec,
     /// How many more machines `max` allows.
     room: u32,
+    /// The idle machines that may end for more room, once somebody lacks it.
+    more: Option<Room<'a>>,
     /// For whom, how, and how many.
     wanted: Vec<(Option<&'a RequestKey>, Offering, u32)>,
 }
@@ -75,7 +86,22 @@ impl<'a> Launches<'a> {
     /// An empty plan of launches.
     pub(super) fn of(cx: &'a Context<'a>, name: &'a ClassName, class: &'a Class, spec: &'a PoolSpec) -> Self {
         let room = spec.max.saturating_sub(class.taken());
-        Self { cx, name, class, spec, room, wanted: Vec::new() }
+        Self { cx, name, class, spec, room, more: None, wanted: Vec::new() }
+    }
+
+    /// Room beyond what `max` leaves, by the end of idle machines; none where nothing would be launched in their place,
+    /// or where that would still be over `max`.
+    fn more(&mut self) -> Option<&mut Room<'a>> {
+        if self.blocked() || self.class.taken() > self.spec.max {
+            return None;
+        }
+        let (cx, class, spec) = (self.cx, self.class, self.spec);
+        Some(self.more.get_or_insert_with(|| Room::of(cx, class, spec)))
+    }
+
+    /// The idle machines that end for requests that wait.
+    pub(super) fn ends(&mut self) -> Vec<&'a InstanceArn> {
+        self.more.take().map(Room::ends).unwrap_or_default()
     }
 
     /// What a request lacks is to be launched, as far as `max` allows. Room is kept only for what may be launched now:
@@ -107,8 +133,11 @@ impl<'a> Launches<'a> {
             return false;
         }
         let take = need.min(self.room);
+        let made = self.make_room(need - take);
         if need > take {
-            let full = format!("class {} has as many machines as max allows ({})", self.name, self.spec.max);
+            let kept = self.more.as_ref().map_or_else(String::new, |more| more.told(made));
+            let full =
+                format!("class {} has as many machines as max allows ({}){kept}", self.name, self.spec.max);
             if self.wanted.is_empty() {
                 plan.wait(key, WaitReason::AtMax, full);
             } else {
@@ -120,12 +149,21 @@ impl<'a> Launches<'a> {
             self.room -= take;
             self.wanted.push((Some(key), offering, take));
         }
-        need == take && !self.blocked()
+        need == take + made && !self.blocked()
+    }
+
+    /// Has idle machines end for what a request lacks; answers how many.
+    fn make_room(&mut self, lack: u32) -> u32 {
+        if lack == 0 {
+            return 0;
+        }
+        self.more().map_or(0, |more| more.make(lack))
     }
 
     /// Whether nothing more is launched for anybody.
-    pub(super) fn is_closed(&self) -> bool {
-        self.room == 0 || self.wanted.len() >= REQUESTS_AT_ONCE || self.blocked()
+    pub(super) fn is_closed(&mut self) -> bool {
+        let more = self.room > 0 || self.more().is_some_and(Room::is_left);
+        !more || self.wanted.len() >= REQUESTS_AT_ONCE || self.blocked()
     }
 
     /// Whether the class launches nothing now.
@@ -305,29 +343,19 @@ pub(super) fn unsupported(cx: &Context<'_>, spec: &PoolSpec) -> Option<String> {
     cx.yard.runner.as_ref().filter(|_| ours)?.over(cx.now.wall)
 }
 
-/// How many pooled machines of a class stay: all but those that have expired or are replaced, which are few and are
-/// counted.
-pub(super) fn young(
-    cx: &Context<'_>,
-    class: &Class,
-    spec: &PoolSpec,
-    giving_way: &BTreeSet<&InstanceArn>,
-) -> u32 {
-    let retiring = class.retiring(spec, cx.now.wall).filter(|arn| !giving_way.contains(arn)).count();
-    class.pooled.len().saturating_sub(retiring + giving_way.len()) as u32
-}
-
 /// How many idle machines a class lacks. Those whose time is over do not count: their replacement comes first.
 fn warm_lack(cx: &Context<'_>, class: &Class) -> u32 {
     let Some(pool) = &class.pool else { return 0 };
     let desired = effective(pool, cx.now.wall).desired;
     let desired = desired.saturating_add(boots::beside(cx, class, &pool.spec, desired));
-    let booting = class.warm_created + class.cleaning;
-    let missing = desired.saturating_sub(booting.saturating_add(class.in_flight.of(None)));
-    if missing == 0 {
+    let coming = class.in_flight.of(None);
+    if class.idle.coming.anybody.saturating_add(coming) >= desired {
         return 0;
     }
-    missing.saturating_sub(young(cx, class, &pool.spec, &giving_way(cx, class)))
+    let turn = giving_way(cx, class);
+    let lack = short(cx, class, desired, Some(coming), leaving(cx, class, &pool.spec, &turn));
+    // In place of those that nobody can claim others are launched once: they may be no better.
+    lack.saturating_sub((class.idle.strangers.len() as u32).saturating_sub(desired))
 }
 
 /// Why the last launch was refused, as the end of a message; empty if it was not.

@@ -6,7 +6,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::model::{
-    AheadStatus, ClassName, Condition, ConditionType, HeldBack, Hours, Pool, Record, Slot, State,
+    AheadStatus, ClassName, Condition, ConditionType, HeldBack, Hours, IdleMachines, Pool, Record, Slot,
+    State,
 };
 
 use crate::decide::ahead::ahead_lacks;
@@ -93,12 +94,16 @@ fn drain_queue(cx: &Context<'_>, name: &ClassName, class: &Class, plan: &mut Pla
 
 /// What a class's status tells.
 struct Report<'a> {
-    idle: u32,
+    idle: IdleMachines,
     desired: u32,
+    /// How many of the next `desired` requests would find no machine.
+    lack: u32,
     held_back: bool,
     /// Why machines that are launched now would be of no use.
     unsupported: Option<String>,
     doubt: Option<Doubt>,
+    /// How many idle machines have agents whose records cannot be read.
+    strangers: usize,
     /// The runner package that failed and is held back.
     held_back_runner: Option<&'a HeldBack>,
     /// When GitHub's support ends of what its claims get, if that is soon.
@@ -111,9 +116,11 @@ struct Report<'a> {
 
 impl<'a> Report<'a> {
     fn of(cx: &Context<'a>, class: &Class, pool: &'a Pool) -> Self {
+        let desired = effective(pool, cx.now.wall).desired;
         Self {
-            idle: class.pooled.len() as u32 + class.cleaning + class.warm_created,
-            desired: effective(pool, cx.now.wall).desired,
+            idle: idle_machines(class),
+            desired,
+            lack: capacity::idle_lack(class, desired),
             held_back: cx.now.mono < class.backoff.until,
             unsupported: capacity::unsupported(cx, &pool.spec),
             held_back_runner: cx
@@ -122,6 +129,7 @@ impl<'a> Report<'a> {
                 .of(&pool.spec.launch)
                 .and(pool.status.runner.held_back.as_ref()),
             runner_ends: packages::ends_soon(cx, pool),
+            strangers: class.idle.strangers.len(),
             doubt: class.beats.doubt(&cx.now, cx.policy.timing.stale),
             unbelieved: class
                 .unbelieved(cx.now.wall.saturating_sub(cx.policy.timing.orphan).unwrap_or(Timestamp::MIN)),
@@ -129,9 +137,21 @@ impl<'a> Report<'a> {
         }
     }
 
+    /// How many idle machines there are of how many, and whether they are for others than those who ask.
+    fn idle_of_desired(&self) -> String {
+        let (idle, desired, lack) = (self.idle.idle, self.desired, self.lack);
+        // With room for any numbers: a longer number must not cost another allocation.
+        let mut told = String::with_capacity(96);
+        let _ = write!(told, "{idle} idle of {desired} wanted");
+        if idle >= desired && lack > 0 {
+            let _ = write!(told, ", {lack} lacking for other trust domains that ask");
+        }
+        told
+    }
+
     /// The one sentence that a person should read first.
     fn message(&self, cx: &Context<'_>, class: &Class, pool: &Pool, plan: &mut Plan) -> String {
-        let (idle, desired) = (self.idle, self.desired);
+        let idle = self.idle_of_desired();
         if let Some(gone) = self.unbelieved {
             let message = disbelieved(gone, class);
             plan.wait(pool.key(), WaitReason::Doubt, message.clone());
@@ -142,24 +162,22 @@ impl<'a> Report<'a> {
         } else if let Some((_, stuck)) = self.stuck {
             stuck.to_owned()
         } else if let Some(why) = &self.unsupported {
-            format!("{idle} idle of {desired} wanted; launches are held back: {why}")
+            format!("{idle}; launches are held back: {why}")
         } else if self.held_back {
             format!(
-                "{idle} idle of {desired} wanted; launches are held back after {} failures{}",
+                "{idle}; launches are held back after {} failures{}",
                 class.backoff.failures,
                 capacity::refused(class)
             )
+        } else if self.strangers > 0 {
+            plan.wait(pool.key(), WaitReason::Doubt, newer_agents(self.strangers));
+            format!("{idle}; {}", newer_agents(self.strangers))
         } else if let Some((offering, backoff)) = class.backing_off(cx.now.mono).next() {
             plan.wake_at(backoff.until);
-            format!(
-                "{idle} idle of {desired} wanted; {}",
-                capacity::account(offering, backoff.until, &cx.now)
-            )
+            format!("{idle}; {}", capacity::account(offering, backoff.until, &cx.now))
         } else {
-            // With room for any numbers: a longer number must not cost another allocation.
-            let mut message = String::with_capacity(96);
-            let (live, max) = (class.live(), pool.spec.max);
-            let _ = write!(message, "{idle} idle of {desired} wanted, {live} live of at most {max}");
+            let (mut message, live, max) = (idle, class.live(), pool.spec.max);
+            let _ = write!(message, ", {live} live of at most {max}");
             if let Some(ends) = &self.runner_ends {
                 let _ = write!(message, "; {ends}");
             }
@@ -174,12 +192,13 @@ impl<'a> Report<'a> {
             None => (ConditionType::Blocked, self.held_back, "Launches"),
         };
         [
-            Some((ConditionType::Warm, self.idle >= self.desired, "Idle")),
+            Some((ConditionType::Warm, self.lack == 0, "Idle")),
             Some(blocked),
-            match (self.unbelieved, self.doubt) {
-                (Some(_), _) => Some((ConditionType::Doubtful, true, "Inventory")),
-                (None, Some(_)) => Some((ConditionType::Doubtful, true, "Silence")),
-                (None, None) => None,
+            match (self.unbelieved, self.doubt, self.strangers) {
+                (Some(_), _, _) => Some((ConditionType::Doubtful, true, "Inventory")),
+                (None, Some(_), _) => Some((ConditionType::Doubtful, true, "Silence")),
+                (None, None, 1..) => Some((ConditionType::Doubtful, true, "NewerAgents")),
+                (None, None, 0) => None,
             },
             self.held_back_runner.map(|_| (ConditionType::RunnerHeldBack, true, "TrialFailed")),
             self.runner_ends.as_ref().map(|_| (ConditionType::RunnerEnds, true, "EndOfLife")),
@@ -197,9 +216,12 @@ impl<'a> Report<'a> {
     fn conditions(&self, cx: &Context<'_>, class: &Class, pool: &Pool) -> Vec<Condition> {
         let failures = || format!("{} failures in a row{}", class.backoff.failures, capacity::refused(class));
         let messages = [
-            Some(format!("{} idle of {}", self.idle, self.desired)),
+            Some(self.idle_of_desired()),
             Some(self.unsupported.clone().unwrap_or_else(failures)),
-            self.unbelieved.map(|gone| disbelieved(gone, class)).or_else(|| self.doubt.map(beats::told)),
+            self.unbelieved
+                .map(|gone| disbelieved(gone, class))
+                .or_else(|| self.doubt.map(beats::told))
+                .or_else(|| (self.strangers > 0).then(|| newer_agents(self.strangers))),
             self.held_back_runner.map(|held| format!("runner {}: {}", held.package.version, held.message)),
             self.runner_ends.clone(),
             self.stuck.map(|(actions, first)| {
@@ -214,6 +236,25 @@ impl<'a> Report<'a> {
         })
         .collect()
     }
+}
+
+/// What a class says of idle machines whose agents write records that this program cannot read.
+fn newer_agents(count: usize) -> String {
+    let machines = if count == 1 { "1 idle machine".to_owned() } else { format!("{count} idle machines") };
+    format!(
+        "{machines} cannot be claimed: the record of the agent is of a newer form than this operator reads; \
+         `runyard doctor` names them, update the operators"
+    )
+}
+
+/// The idle machines of a class by whom they are for, those on their way to its pool counted.
+fn idle_machines(class: &Class) -> IdleMachines {
+    let (pooled, coming) = (&class.idle.pooled, &class.idle.coming);
+    let mut domains = pooled.domains.clone();
+    for (domain, count) in &coming.domains {
+        *domains.entry(domain.clone()).or_default() += count;
+    }
+    IdleMachines::of(pooled.anybody + coming.anybody, domains, pooled.assigned + coming.assigned)
 }
 
 /// What a class says whose machines the provider's list lacks.
@@ -243,7 +284,8 @@ fn report(cx: &Context<'_>, class: &Class, pool: &Pool, plan: &mut Plan) {
     }
     let ahead = |told: &AheadStatus| told.tells(ahead_lacks(cx, &pool.spec));
     let told = report.is_told(pool) && pool.status.ahead.as_ref().is_some_and(ahead);
-    let same = pool.status.counts == counts && pool.status.message == message && told && !used;
+    let counted = pool.status.counts == counts && pool.status.idle.as_ref() == Some(&report.idle);
+    let same = counted && pool.status.message == message && told && !used;
     // What is pinned is written first.
     let pinning = plan.actions.iter().any(|planned| planned.holds(pool.key()));
     if same || pinning || cx.yard.is_busy(pool.key()) || cx.role.lease.is_none() {
@@ -257,6 +299,7 @@ fn report(cx: &Context<'_>, class: &Class, pool: &Pool, plan: &mut Plan) {
     }
     let step = Step::of(pool, cx.now.wall, |next| {
         next.status.counts = counts;
+        next.status.idle = Some(report.idle.clone());
         next.status.message = message;
         next.status.conditions = report.conditions(cx, class, pool);
         next.status.ahead = Some(AheadStatus::of(ahead_lacks(cx, &pool.spec)));

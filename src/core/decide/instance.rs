@@ -78,6 +78,11 @@ pub(super) fn decide(cx: &Context<'_>, arn: &InstanceArn) -> Plan {
     plan
 }
 
+/// Ends a machine for a reason of its class.
+pub(super) fn end(cx: &Context<'_>, tracked: &Tracked, reason: Reason, note: Note) -> Plan {
+    MachineView::of(cx, tracked).end(reason, note)
+}
+
 /// Whether the provider must know the machine by now: a new machine may be unknown to it for a while.
 fn settled(cx: &Context<'_>, instance: &Instance) -> bool {
     after(instance.facts.created_at, cx.policy.timing.orphan) <= cx.now.wall

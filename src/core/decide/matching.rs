@@ -1,5 +1,6 @@
 //! Matches pooled machines to requests: the oldest request first; a younger one gets only what no older one can use.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, btree_set};
 use std::iter::Rev;
 use std::time::Duration;
@@ -247,7 +248,8 @@ impl<'a> Matcher<'a> {
         let heads = (0..self.cursors.len()).filter(|at| self.cursors[*at].head.is_some());
         let named = self.named.iter().chain(self.listed.values().flatten()).map(|(at, _)| *at);
         let last = self.last.iter().map(|(_, at, _)| *at);
-        heads.chain(named).chain(last).map(|at| self.cursors[at].group.trust_domain.clone()).collect()
+        let stored = heads.chain(named).chain(last).map(|at| &self.cursors[at].group.trust_domain);
+        stored.filter_map(|domain| self.spec.reused_as(domain)).map(Cow::into_owned).collect()
     }
 
     /// Notes machines that were given to a request whose record is being written: it may not need them.

@@ -1,6 +1,6 @@
 //! Explains in sentences why a record is in its state, what it waits for, and when it ends.
 
-use crate::decide::{Context, Plan, Policy, Role, WaitReason, effective};
+use crate::decide::{Context, Plan, Policy, Role, WaitReason, effective, idle_lack};
 use crate::model::{
     AheadStatus, ClassName, Condition, ConditionType, InstanceArn, Phase, Pool, RecordId, Request,
     RequestKey, RunnerTrouble, State, kept_of,
@@ -207,8 +207,7 @@ pub(super) fn troubled(condition: &Condition) -> bool {
 
 /// How many idle machines a class lacks, those that are being cleaned or booted counted.
 fn lacks(class: &Class, pool: &Pool, now: Now) -> u32 {
-    let idle = class.pooled.len() as u32 + class.cleaning + class.warm_created;
-    effective(pool, now.wall).desired.saturating_sub(idle)
+    idle_lack(class, effective(pool, now.wall).desired)
 }
 
 fn headline(request: &Request) -> String {

@@ -52,14 +52,13 @@ impl PoolSpec {
     /// machine has served nobody and may serve more than one owner.
     #[must_use]
     pub fn ahead_place(&self, trust_domain: &str) -> Option<AheadPlace> {
-        match (self.reuse_within, AheadPlace::of(trust_domain)) {
-            (ReuseWithin::Owner, None) if trust_domain.is_empty() => self.sole_owner().map(AheadPlace::Owner),
-            (ReuseWithin::Repository, None) if trust_domain.is_empty() => {
-                self.sole_repository().map(AheadPlace::Repository)
-            }
-            (ReuseWithin::Owner, place @ Some(AheadPlace::Owner(_))) => place,
-            (_, place @ Some(AheadPlace::Repository(_))) => place,
-            (_, None | Some(AheadPlace::Owner(_))) => None,
+        if !trust_domain.is_empty() {
+            return AheadPlace::of(&self.reused_as(trust_domain)?);
+        }
+        match self.reuse_within {
+            ReuseWithin::Owner => self.sole_owner().map(AheadPlace::Owner),
+            ReuseWithin::Repository => self.sole_repository().map(AheadPlace::Repository),
+            ReuseWithin::Any | ReuseWithin::Never => None,
         }
     }
 

@@ -303,11 +303,41 @@ pub struct PoolOverride {
 /// Live machines per state.
 pub type Counts = BTreeMap<State, u32>;
 
+/// How many trust domains a pool's status names.
+const DOMAINS_NAMED: usize = 10;
+
+/// The idle machines of a class, by whom they are for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct IdleMachines {
+    /// All that count as idle: pooled, being cleaned, or warm and booting.
+    pub idle: u32,
+    /// Those of them that served nobody.
+    pub idle_for_anybody: u32,
+    /// The others by trust domain: the ten of which there are most.
+    pub warm_for: BTreeMap<String, u32>,
+}
+
+impl IdleMachines {
+    /// Of a class with so many for anybody, these of each trust domain, and so many that nobody can get.
+    pub fn of(anybody: u32, domains: BTreeMap<String, u32>, assigned: u32) -> Self {
+        let mut most: Vec<(String, u32)> = domains.into_iter().collect();
+        most.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        most.truncate(DOMAINS_NAMED);
+        Self {
+            idle: anybody.saturating_add(assigned),
+            idle_for_anybody: anybody,
+            warm_for: most.into_iter().collect(),
+        }
+    }
+}
+
 /// The status of a pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PoolStatus {
     /// Machines per state.
     pub counts: Counts,
+    /// The idle ones of them by whom they are for; none before an operator said so.
+    pub idle: Option<IdleMachines>,
     /// For a person.
     pub message: String,
     /// Its conditions.
@@ -395,6 +425,12 @@ struct PoolRest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     counts: Option<Counts>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    idle: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    idle_for_anybody: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    warm_for: Option<BTreeMap<String, u32>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     message: Option<String>,
     #[serde(default, deserialize_with = "known_conditions", skip_serializing_if = "Vec::is_empty")]
     conditions: Vec<Condition>,
@@ -430,6 +466,9 @@ impl Record for Pool {
         let rest = PoolRest {
             scale: self.scale.clone(),
             counts: seen.then(|| self.status.counts.clone()),
+            idle: self.status.idle.as_ref().map(|idle| idle.idle),
+            idle_for_anybody: self.status.idle.as_ref().map(|idle| idle.idle_for_anybody),
+            warm_for: self.status.idle.as_ref().map(|idle| idle.warm_for.clone()),
             message: seen.then(|| self.status.message.clone()),
             conditions: self.status.conditions.clone(),
             image: self.status.image.clone(),
@@ -456,6 +495,11 @@ impl Record for Pool {
             scale: rest.scale,
             status: PoolStatus {
                 counts: rest.counts.unwrap_or_default(),
+                idle: rest.idle.map(|idle| IdleMachines {
+                    idle,
+                    idle_for_anybody: rest.idle_for_anybody.unwrap_or_default(),
+                    warm_for: rest.warm_for.unwrap_or_default(),
+                }),
                 message: rest.message.unwrap_or_default(),
                 conditions: rest.conditions,
                 image: rest.image,

@@ -14,7 +14,9 @@ use crate::model::{
 use super::beats::{Beats, believable};
 use super::boots::Boots;
 use super::demand::{Free, MachineGroup, WaitingRequests};
+use super::idle::Idle;
 use super::in_flight::InFlight;
+use super::mix::Mix;
 use super::now::Now;
 use super::offerings::{
     BackoffKind, FORGOTTEN, ON_DEMAND_BACKOFF_MOST, Offering, OfferingBackoff, SPOT_BACKOFF_MOST, SpotLosses,
@@ -44,6 +46,10 @@ pub struct Class {
     pub warm_created: u32,
     /// Machines being cleaned.
     pub cleaning: u32,
+    /// Its idle machines by whom they are for.
+    pub(crate) idle: Idle,
+    /// The trust domains that its recent requests are of.
+    pub(crate) mix: Mix,
     /// Machines that a person holds.
     pub held: u32,
     /// Machines whose records cannot be read and do not say that the machine ended.
@@ -163,6 +169,9 @@ impl Class {
     pub(crate) fn drift(&self, instance: &Instance) -> Option<&'static str> {
         let spec = &self.pool.as_ref()?.spec;
         let facts = &instance.facts;
+        if let Some(why) = spec.unshared(&instance.trust_domain) {
+            return Some(why);
+        }
         drift(facts.launch_digest.as_deref(), self.digest.as_deref()?, spec.fits(facts), &spec.launch)
     }
 

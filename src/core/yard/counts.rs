@@ -98,6 +98,12 @@ pub(crate) fn tally(
     dirty.insert(Unit::Class(name.clone()));
     dirty.extend(instance.claim.iter().filter_map(|claim| Unit::of_request(&claim.request)));
     let class = classes.entry(name.clone()).or_default();
+    let spec = class.pool.as_ref().map(|pool| &pool.spec);
+    if add {
+        class.idle.add(arn, instance, spec, false);
+    } else {
+        class.idle.remove(arn, instance, spec);
+    }
     let shift = |n: &mut u32| *n = if add { *n + 1 } else { n.saturating_sub(1) };
     if instance.state().live() {
         if instance.facts.usage_class == UsageClass::Spot {

@@ -7,6 +7,11 @@ use jiff::Timestamp;
 
 use crate::model::{Instance, InstanceArn, PoolSpec, Request, RequestKey, UsageClass};
 
+use super::visits::visited;
+
+/// How many demands are looked at for one that can use machines which served nobody.
+const DEMANDS: usize = 256;
+
 /// Why a request cannot have a pooled machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Refusal {
@@ -74,12 +79,12 @@ impl MachineGroup {
 /// What a request accepts.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Demand {
+    /// The trust domain of the machines it may use. It comes first, so that demands are in the order of their domains.
+    pub(crate) trust_domain: String,
     /// The usage class it insists on.
     pub(crate) usage_class: Option<UsageClass>,
     /// The types it allows in place of its class's.
     pub(crate) instance_types: Option<Vec<String>>,
-    /// The trust domain of the machines it may use.
-    pub(crate) trust_domain: String,
     /// Whether it falls back to on-demand machines when spot has no capacity.
     pub(crate) on_demand_fallback: bool,
 }
@@ -88,9 +93,9 @@ impl Demand {
     pub(crate) fn of(request: &Request, spec: &PoolSpec) -> Self {
         let intent = &request.intent;
         Self {
+            trust_domain: spec.trust_domain(&request.id.repository),
             usage_class: intent.usage_class,
             instance_types: intent.allowed_instance_types.as_ref().map(|types| types.0.clone()),
-            trust_domain: spec.trust_domain(&request.id.repository),
             on_demand_fallback: intent.on_demand_fallback,
         }
     }
@@ -107,7 +112,8 @@ impl Demand {
         if !accepted {
             return Some(Refusal::InstanceType);
         }
-        let other = !group.trust_domain.is_empty() && group.trust_domain != self.trust_domain;
+        let domain = spec.reused_as(&group.trust_domain);
+        let other = domain.is_none_or(|domain| !domain.is_empty() && domain != self.trust_domain);
         other.then_some(Refusal::TrustDomain)
     }
 }
@@ -134,6 +140,28 @@ impl WaitingRequests {
     /// The accepted ones, by what they accept.
     pub(crate) const fn demands(&self) -> &BTreeMap<Demand, BTreeSet<QueuePosition>> {
         &self.demands
+    }
+
+    /// Whether one of the accepted can use the machines of a group. Of machines that served nobody no more than
+    /// [`DEMANDS`] are looked at, and there counts as one that can what was not looked at.
+    pub(crate) fn can_use(&self, spec: &PoolSpec, group: &MachineGroup) -> bool {
+        let Some(domain) = spec.reused_as(&group.trust_domain) else { return false };
+        let uses = |demand: &&Demand| {
+            visited();
+            demand.refuses(spec, group).is_none()
+        };
+        if domain.is_empty() {
+            let mut demands = self.demands.keys();
+            return demands.by_ref().take(DEMANDS).any(|demand| uses(&demand)) || demands.next().is_some();
+        }
+        let first = Demand {
+            trust_domain: domain.clone().into_owned(),
+            usage_class: None,
+            instance_types: None,
+            on_demand_fallback: false,
+        };
+        let alike = self.demands.range(first..).map(|(demand, _)| demand);
+        alike.take_while(|demand| domain == demand.trust_domain).any(|demand| uses(&demand))
     }
 
     /// Those not accepted yet.

@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 
 use super::counts::{risks, spoke};
+use super::mix::Mix;
 use super::observe::Source;
 use super::{Beat, Class, Now, Tracked, TrackedLaunch, Unit, Yard};
-use crate::model::{Agent, Launch, LaunchPhase, Pool, RecordId, UsageClass, pool_launch_digest};
+use crate::model::{Agent, Launch, LaunchPhase, Pool, RecordId, Request, UsageClass, pool_launch_digest};
 
 mod instance;
 mod request;
@@ -52,7 +53,7 @@ impl Yard {
             (_, None) => tracked.agent = None,
         }
         spoke(&mut self.classes, &tracked.instance.facts.resource_class, spoke_at, tracked.spoke_at());
-        risks(&mut self.classes, tracked);
+        self.estrange(&arn, dirty);
         dirty.insert(Unit::Instance(arn));
     }
 
@@ -86,6 +87,12 @@ impl Yard {
             let spec = new.as_ref().map(|pool| &pool.spec);
             class.waiting.sort(spec, |key| asked.get(key).map(|asked| &asked.request));
             class.share_anew(name, spec, asked, now);
+            class.mix = Mix::default();
+            if let Some(spec) = spec {
+                let of_class = |request: &&Request| request.intent.resource_class == name.as_str();
+                let requests = asked.values().map(|asked| &asked.request).filter(of_class);
+                requests.for_each(|request| class.mix.count(None, request, spec, now.wall));
+            }
         }
         class.shares.used_is(new.as_ref(), now.wall, now.mono);
         class.shares.mature(now.wall);
@@ -108,9 +115,14 @@ impl Yard {
                 pooled.map(|tracked| &tracked.instance).filter(|instance| class.is_expired(instance));
             class.expired = expired.map(|instance| instance.facts.instance_arn.clone()).collect();
             // A person changed the class, which is rare: all of its units are judged again.
+            let (strangers, spec) =
+                (std::mem::take(&mut class.idle).strangers, class.pool.as_ref().map(|pool| &pool.spec));
             let machines =
                 self.instances.iter().filter(|(_, tracked)| tracked.instance.facts.resource_class == *name);
-            dirty.extend(machines.map(|(arn, _)| Unit::Instance(arn.clone())));
+            for (arn, tracked) in machines {
+                class.idle.add(arn, &tracked.instance, spec, strangers.contains(arn));
+                dirty.insert(Unit::Instance(arn.clone()));
+            }
             let requests = self.requests().filter(|(_, r)| r.intent.resource_class == name.as_str());
             dirty.extend(requests.map(|(key, _)| Unit::Request(key.clone())));
         }

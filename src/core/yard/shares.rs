@@ -246,9 +246,9 @@ impl Shares {
             share: share.into(),
             priority: Reverse(i32::MAX),
             demand: Demand {
+                trust_domain: String::new(),
                 usage_class: None,
                 instance_types: None,
-                trust_domain: String::new(),
                 on_demand_fallback: false,
             },
             patience: Duration::ZERO,

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::model::{
-    AttributeValue, ClassName, IDLE_SECONDS, Instance, InstanceId, Item, Launch, Pool, Record, RecordId,
-    State, text_of, time_of,
+    Agent, AttributeValue, ClassName, IDLE_SECONDS, Instance, InstanceArn, InstanceId, Item, Launch, Pool,
+    Record, RecordId, State, text_of, time_of,
 };
 
 use super::{Tracked, Unit, UnreadMachine, Yard};
@@ -57,6 +57,20 @@ pub(crate) fn agent_is_known(tracked: &Tracked) -> bool {
 }
 
 impl Yard {
+    /// Counts a machine whose agent's record cannot be read as no idle one, as long as that is so: no request gets it.
+    pub(super) fn estrange(&mut self, arn: &InstanceArn, dirty: &mut BTreeSet<Unit>) {
+        let strange = self.is_unreadable(&Agent::key_of(arn));
+        let Some(instance) = self.instances.get(arn).map(|tracked| &tracked.instance) else { return };
+        let name = &instance.facts.resource_class;
+        let Some(class) = self.classes.get_mut(name) else { return };
+        if class.idle.strangers.contains(arn) != strange {
+            let spec = class.pool.as_ref().map(|pool| &pool.spec);
+            class.idle.remove(arn, instance, spec);
+            class.idle.add(arn, instance, spec, strange);
+            dirty.insert(Unit::Class(name.clone()));
+        }
+    }
+
     /// A unit's record, and its newest image as one that cannot be read: for a unit that this program fails to judge.
     /// Without an image nothing is known of the record.
     pub fn as_unreadable(&self, unit: &Unit) -> (RecordId, Option<Item>) {

@@ -178,6 +178,7 @@ fn wanted(file: &Path, stack: &StackArgs, table: &TableName) -> CliResult<Vec<Wa
 /// `runyard apply`.
 pub(crate) async fn run(context: &mut CliContext, input: &ApplyInput) -> CliResult {
     let plans = plans(context, &input.wanted).await?;
+    plan::say_concerned(context, &plans).await?;
     if input.how.dry_run {
         show(context, &plans);
         return plan::allowed(&plans, input.how.allow_widening);

@@ -144,7 +144,7 @@ fn sections(kind: &str) -> &'static [Section] {
             ("Times", &["createdAt", "acceptedAt", "deadline", "readyAt", "rerunRequestedAt"]),
         ],
         "pool" => &[
-            ("Pool", &["resourceClass", "message", "counts", "paused"]),
+            ("Pool", &["resourceClass", "message", "counts", "idle", "idleForAnybody", "warmFor", "paused"]),
             (
                 "Machines",
                 &[

@@ -9,14 +9,14 @@ use proptest::{prop_assert_eq, proptest};
 use runyard_core::model::history::{Activity, PastSpan};
 use runyard_core::model::{
     Adoption, Agent, Ahead, AheadReport, AheadStatus, Bins, Claim, ClaimId, ClassName, Condition,
-    ConditionType, Containers, Demand, Desired, Event, EventType, HeldBack, Hold, Instance, InstanceArn,
-    InstanceFacts, InstanceId, InstanceTypes, Intent, Interruption, InterruptionAction, Jobs, Keep,
-    KeepScope, Kept, KeptDirectories, LabelMode, LabelSuffix, Launch, LaunchId, LaunchPhase, LaunchTemplate,
-    Lease, Level, Life, Money, Pace, Phase, PinnedImage, Pool, PoolOverride, PoolSpec, PoolStatus, Promotion,
-    Quota, Reading, Reason, Record, RecordId, RegisteredAhead, Registration, RegistrationMode, ReleasedBy,
-    Replacement, Repository, Request, RequestKey, RequestName, ReuseWithin, RunId, RunnerPackage,
-    RunnerTrial, RunnerTrouble, Schedule, ShareBy, Sharing, Signal, SizedDesired, Sizing, State, Status,
-    Threshold, TroubleKind, Uid, Usage, UsageClass, Volume, WriteFrom, read,
+    ConditionType, Containers, Demand, Desired, Event, EventType, HeldBack, Hold, IdleMachines, Instance,
+    InstanceArn, InstanceFacts, InstanceId, InstanceTypes, Intent, Interruption, InterruptionAction, Jobs,
+    Keep, KeepScope, Kept, KeptDirectories, LabelMode, LabelSuffix, Launch, LaunchId, LaunchPhase,
+    LaunchTemplate, Lease, Level, Life, Money, Pace, Phase, PinnedImage, Pool, PoolOverride, PoolSpec,
+    PoolStatus, Promotion, Quota, Reading, Reason, Record, RecordId, RegisteredAhead, Registration,
+    RegistrationMode, ReleasedBy, Replacement, Repository, Request, RequestKey, RequestName, ReuseWithin,
+    RunId, RunnerPackage, RunnerTrial, RunnerTrouble, Schedule, ShareBy, Sharing, Signal, SizedDesired,
+    Sizing, State, Status, Threshold, TroubleKind, Uid, Usage, UsageClass, Volume, WriteFrom, read,
 };
 
 /// The record read from what is stored of it.
@@ -597,12 +597,15 @@ fn pool() -> impl Strategy<Value = Pool> {
     });
     let ahead = (any::<bool>(), vec(text(), 0..3), text());
     let ahead = ahead.prop_map(|(on, reasons, message)| AheadStatus { on, reasons, message });
-    let seen = (seen, of(image), of(usage), (of(sized), of(demand), adoption(), of(ahead)));
+    let idle = (any::<u32>(), any::<u32>(), btree_map(text(), any::<u32>(), 0..3));
+    let idle =
+        idle.prop_map(|(idle, idle_for_anybody, warm_for)| IdleMachines { idle, idle_for_anybody, warm_for });
+    let seen = ((seen, of(idle)), of(image), of(usage), (of(sized), of(demand), adoption(), of(ahead)));
     (spec(), of(scale), seen, vec(condition(), 0..2), of(uid()), count(), of(time())).prop_map(
         |(
             spec,
             scale,
-            (seen, image, usage, (sized_desired, demand, runner, ahead)),
+            ((seen, idle), image, usage, (sized_desired, demand, runner, ahead)),
             conditions,
             uid,
             version,
@@ -612,6 +615,7 @@ fn pool() -> impl Strategy<Value = Pool> {
             scale,
             status: PoolStatus {
                 counts: seen.0,
+                idle,
                 message: seen.1,
                 conditions,
                 image,

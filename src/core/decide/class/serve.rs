@@ -6,17 +6,20 @@ use std::collections::BTreeMap;
 use std::collections::btree_set::{self, BTreeSet};
 use std::time::Duration;
 
-use crate::model::{ClassName, Pool, PoolSpec, Repository, Request, RequestKey, Slot};
+use crate::model::{
+    ClassName, InstanceArn, Pool, PoolSpec, Reason, Record, Repository, Request, RequestKey, Slot,
+};
 
 use super::claims::{CLAIM_LIMIT, claim};
 use super::rebalance::rebalance_partial;
 use super::shared::Taken;
 use crate::decide::capacity::{self, Launches};
 use crate::decide::context::Context;
+use crate::decide::instance::end;
 use crate::decide::matching::{Matcher, Share};
 use crate::decide::packages::Packages;
 use crate::decide::request::{self, accept};
-use crate::decide::{Plan, Planned, WaitReason};
+use crate::decide::{Note, Plan, Planned, WaitReason};
 use crate::yard::{Class, Demand, QueuePosition, ShareName, lacking};
 
 /// Most requests of a class that are written at the same time: at 10 to 25 ms a write that is a thousand a second and
@@ -67,9 +70,10 @@ pub(super) fn serve(
         Some(_) => pass.by_share(),
     }
     pass.new_ones(waiting.new_ones());
-    let Pass { launches, written, seen, oldest, .. } = pass;
-    if let Some((oldest, lack)) = oldest {
-        rebalance_partial(cx, class, spec, (oldest, lack), &written, plan);
+    let Pass { mut launches, written, seen, oldest, .. } = pass;
+    let made = make_room(cx, spec, launches.ends(), plan);
+    if let Some((oldest, lack)) = oldest.filter(|(_, lack)| *lack > made) {
+        rebalance_partial(cx, class, spec, (oldest, lack - made), &written, plan);
     }
     launches.plan(plan);
     let behind = waiting.all().len().saturating_sub(seen);
@@ -78,6 +82,22 @@ pub(super) fn serve(
         plan.wait(Pool::key_of(name), WaitReason::Behind, message);
     }
     true
+}
+
+/// Ends idle machines that no waiting request can use, so that others can be launched; answers how many. One that a
+/// request claims in this pass stays.
+fn make_room(cx: &Context<'_>, spec: &PoolSpec, ends: Vec<&InstanceArn>, plan: &mut Plan) -> u32 {
+    let mut made = 0;
+    for tracked in ends.into_iter().filter_map(|arn| cx.yard.instance(arn)) {
+        if plan.actions.iter().all(|action| !action.holds(tracked.instance.key())) {
+            let message =
+                format!("its class is at its max of {}, and requests wait that cannot use it", spec.max);
+            plan.actions
+                .append(&mut end(cx, tracked, Reason::Surplus, Note::normal("Surplus", message)).actions);
+            made += 1;
+        }
+    }
+    made
 }
 
 /// Why no machine of the class is lent now, if so. Whoever never led has asked GitHub for no dates, and goes by what

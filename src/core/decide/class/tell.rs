@@ -51,7 +51,7 @@ pub(super) fn tell(cx: &Context<'_>, name: &ClassName, class: &Class, spec: &Poo
         plan.waits.iter().filter(|wait| wait.reason == WaitReason::Busy).map(|wait| wait.subject.clone());
     let written: BTreeSet<RecordId> =
         plan.actions.iter().flat_map(Planned::records).cloned().chain(busy).collect();
-    let mut told = Plan::default();
+    let (mut told, mut said) = (Plan::default(), BTreeMap::<WaitReason, String>::new());
     let oldest = line.iter().map(|(_, key)| key).take(REPORTED_REQUESTS);
     for key in oldest.filter(|key| !written.contains(&RecordId::from(*key)) && !cx.yard.is_busy(*key)) {
         let Some(request) = cx.yard.request(key) else { continue };
@@ -61,8 +61,11 @@ pub(super) fn tell(cx: &Context<'_>, name: &ClassName, class: &Class, spec: &Poo
         let of_share = || share(key).filter(|share| over.contains(share)).map(|_| WaitReason::Quota);
         let of_demand = || alike.get(&Demand::of(request, spec)).copied();
         let reason = reasons.get(key).copied().or_else(of_share).or_else(of_demand);
-        let why = reason.and_then(told_of).map(|(_, say)| say(name, class, spec));
-        tell_one(cx, key, request, why.as_deref(), &mut told);
+        let why = match reason.and_then(|reason| Some((reason, told_of(reason)?))) {
+            Some((reason, (_, say))) => Some(&*said.entry(reason).or_insert_with(|| say(name, class, spec))),
+            None => None,
+        };
+        tell_one(cx, key, request, why.map(String::as_str), &mut told);
     }
     plan.actions.append(&mut told.actions);
     if let Some(wake) = told.wake {
@@ -104,7 +107,11 @@ pub(crate) fn is_telling(action: &Planned) -> bool {
 fn told_of(reason: WaitReason) -> Option<(u8, Sentence)> {
     match reason {
         WaitReason::Paused => Some((0, |name, _, _| format!("class {name} is paused"))),
-        WaitReason::AtMax => Some((1, |name, _, spec| format!("class {name} is at its max of {}", spec.max))),
+        WaitReason::AtMax => Some((1, |name, class, spec| {
+            let kept = capacity::kept_for(class, spec);
+            let kept = kept.map_or_else(String::new, |whom| format!("; idle machines are kept for {whom}"));
+            format!("class {name} is at its max of {}{kept}", spec.max)
+        })),
         WaitReason::Quota => Some((0, |name, _, _| {
             format!("its share has all the machines that its quota in class {name} allows")
         })),

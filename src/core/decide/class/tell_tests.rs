@@ -47,7 +47,9 @@ fn who_waits_because_the_class_is_full_or_paused_reads_it_in_the_record_once() {
 #[test]
 fn a_reason_stands_while_the_queue_is_asked() {
     let mut scene = full();
-    scene.pool(2, json!({"max": 3, "reuseWithin": "repository"}));
+    // What is guaranteed stays idle.
+    let sharing = json!({"quotas": {"acme/other": {"guaranteed": 1}}});
+    scene.pool(2, json!({"max": 3, "reuseWithin": "repository", "sharing": sharing}));
     scene.add(machine("i-3").pooled().with(|i| i.trust_domain = "repository:acme/other".into()));
     let actions = scene.served();
     scene.apply(&actions);

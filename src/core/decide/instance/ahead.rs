@@ -42,7 +42,11 @@ pub(in crate::decide) fn lendable(
         return None;
     }
     let folded = repository.folded();
-    let here = match ahead_place(cx, spec, &tracked.instance.trust_domain)? {
+    let place = ahead_place(cx, spec, &tracked.instance.trust_domain)?;
+    if place.trust_domain() != tracked.instance.trust_domain {
+        return None;
+    }
+    let here = match place {
         AheadPlace::Repository(name) => name == folded.as_str(),
         AheadPlace::Owner(owner) => owner == folded.owner(),
     };
@@ -61,6 +65,9 @@ impl MachineView<'_> {
             (None, Some(place)) => {
                 let due = self.tracked.rest.is_first() || self.asks_again();
                 due.then(|| self.register_ahead(spec, place)).flatten()
+            }
+            (Some(_), Some(place)) if place.trust_domain() != instance.trust_domain => {
+                Some(self.forget_ahead(None, "Unregistered", "its class lets more repositories use it again"))
             }
             // What its agent has prepared meanwhile is of no use to a claim that takes this runner.
             (Some(_), Some(_)) if self.rested() && instance.runner != self.next_package() => {

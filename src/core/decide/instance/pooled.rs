@@ -11,7 +11,7 @@ use super::MachineView;
 use crate::decide::capacity;
 use crate::decide::schedule::effective;
 use crate::decide::{Note, Plan, Planned, WaitReason};
-use crate::yard::{Class, visited};
+use crate::yard::{Class, Free, visited};
 
 /// How long before its deadline a kept machine's is renewed: a tenth of the idle time, at most a minute, and early
 /// enough that it can be claimed all the time (contract, section 2.3: with 30 s left).
@@ -37,11 +37,62 @@ pub(super) fn kept(machine: &MachineView<'_>) -> bool {
         return false;
     }
     let desired = effective(pool, machine.cx.now.wall).desired;
+    let arn = &machine.instance.facts.instance_arn;
+    let strangers = &class.idle.strangers;
+    if strangers.contains(arn) {
+        // As many stay as there may be beside those in their place, so that none is launched again and again.
+        return strangers.len() as u64 <= 2 * u64::from(desired);
+    }
     let threshold = machine.instance.threshold.map_or(Timestamp::MAX, |t| t.at);
-    let place = (threshold, machine.instance.facts.instance_arn.clone());
+    let place = (threshold, arn.clone());
+    let beside = Beside::of(machine, class, spec);
     // Machines that boot or are cleaned count as idle too, and none of them expires before this one.
-    let wanted = desired.saturating_sub(class.warm_created.saturating_add(class.cleaning)) as usize;
-    wanted > 0 && among_last(machine, class, spec, &place, wanted)
+    let wanted = desired.saturating_sub(beside.coming(class)) as usize;
+    wanted > 0 && among_last(machine, class, &beside, &place, wanted)
+}
+
+/// Beside which machines of its class a machine is kept. One for anybody goes on where another's trust domain seldom
+/// asks; one of a trust domain only where there are not as many of any other kind: so a class keeps no more than it
+/// wants, and in the end those that are of use to all.
+enum Beside<'a> {
+    /// All of them.
+    All,
+    /// Those for anybody, and those of the domain that nearly all requests come from.
+    Whole(Vec<&'a Free>),
+}
+
+impl<'a> Beside<'a> {
+    fn of(machine: &MachineView<'_>, class: &'a Class, spec: &PoolSpec) -> Self {
+        if !machine.instance.trust_domain.is_empty()
+            || class.idle.pooled.assigned + class.idle.coming.assigned == 0
+        {
+            return Self::All;
+        }
+        let whole = |stored: &str| {
+            spec.reused_as(stored).is_some_and(|domain| capacity::counts_whole(class, &domain))
+        };
+        let groups = class.free.iter().filter(|(group, _)| whole(&group.trust_domain));
+        Self::Whole(groups.map(|(_, free)| free).collect())
+    }
+
+    /// How many machines of these kinds boot or are cleaned.
+    fn coming(&self, class: &Class) -> u32 {
+        let coming = &class.idle.coming;
+        match self {
+            Self::All => coming.all(),
+            Self::Whole(_) => {
+                let whole = coming.domains.iter().filter(|(domain, _)| capacity::counts_whole(class, domain));
+                whole.fold(coming.anybody, |sum, (_, count)| sum.saturating_add(*count))
+            }
+        }
+    }
+
+    fn pools<'b>(&'b self, class: &'b Class) -> Vec<&'b Free> {
+        match self {
+            Self::All => vec![&class.pooled],
+            Self::Whole(groups) => groups.clone(),
+        }
+    }
 }
 
 /// Whether fewer than so many pooled machines that go on expire after this place. Counted from the front, where a
@@ -49,19 +100,24 @@ pub(super) fn kept(machine: &MachineView<'_>) -> bool {
 fn among_last(
     machine: &MachineView<'_>,
     class: &Class,
-    spec: &PoolSpec,
+    beside: &Beside<'_>,
     place: &(Timestamp, InstanceArn),
     wanted: usize,
 ) -> bool {
-    let expires = |arn: &InstanceArn| {
+    let (Some(spec), pools) = (machine.spec, beside.pools(class)) else { return false };
+    let later = |arn: &&InstanceArn| {
         let tracked = machine.cx.yard.instance(arn);
-        tracked.and_then(|tracked| tracked.instance.threshold).map_or(Timestamp::MAX, |t| t.at)
+        let at = tracked.and_then(|tracked| tracked.instance.threshold).map_or(Timestamp::MAX, |t| t.at);
+        let there = (at, InstanceArn::clone(arn));
+        there > *place && pools.iter().any(|pool| pool.contains(&there))
     };
-    let retiring = class.retiring(spec, machine.cx.now.wall);
-    let retiring = retiring.filter(|arn| (expires(arn), *arn) > (place.0, &place.1)).count();
+    let uncounted = class.retiring(spec, machine.cx.now.wall).chain(&class.idle.strangers);
+    let retiring = uncounted.filter(later).count();
     // So many may expire after it, and the rest must stand before it.
-    let before = class.pooled.len().saturating_sub(wanted + retiring);
-    class.pooled.range(..=place).inspect(|_| visited()).take(before + 1).count() > before
+    let all: usize = pools.iter().map(|pool| pool.len()).sum();
+    let before = all.saturating_sub(wanted + retiring);
+    let earlier = pools.iter().flat_map(|pool| pool.range(..=place)).inspect(|_| visited());
+    earlier.take(before + 1).count() > before
 }
 
 /// When a kept machine's deadline is renewed, on the monotonic clock, and whether that would prolong it.
@@ -162,7 +218,7 @@ fn gives_way(machine: &MachineView<'_>, class: &Class, spec: &PoolSpec) -> bool 
     }
     let before = turn.iter().take_while(|other| **other != arn).count();
     let missing = desired.saturating_sub(class.pooled.len()) + before;
-    capacity::young(cx, class, spec, &turn) as usize >= desired
+    capacity::enough(cx, class, pool, &turn)
         || class.live() >= spec.max && missing < spec.replacement.at_once as usize
 }
 
@@ -184,8 +240,6 @@ fn waits(machine: &MachineView<'_>, spec: &PoolSpec, why: &str, reason: Reason, 
 /// Whether the class has enough idle machines without the expired ones.
 fn replaced(machine: &MachineView<'_>, class: &Class) -> bool {
     let (Some(pool), Some(spec)) = (&class.pool, machine.spec) else { return true };
-    let now = machine.cx.now.wall;
-    let desired = effective(pool, now).desired;
-    capacity::young(machine.cx, class, spec, &BTreeSet::new()) >= desired
+    capacity::enough(machine.cx, class, pool, &BTreeSet::new())
         || class.live() >= spec.max && matches!(machine.instance.life, Life::Idle { .. })
 }

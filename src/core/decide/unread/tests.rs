@@ -312,3 +312,78 @@ fn no_credential_is_asked_for_that_cannot_be_made_without_an_unread_record() {
     }));
     assert!(asks(&scene));
 }
+
+/// Idle machines of which the agent's record is of a newer form: no request gets them, whatever the pool looks like.
+#[test]
+fn idle_machines_with_newer_agents_keep_nobody_warm_and_others_are_launched_once() {
+    let newer = |scene: &mut Scene, name: &str| {
+        scene.add(machine(name).pooled());
+        scene.see(Observation::Announced(arn(name)));
+        spoil(scene, machine(name).agent.unwrap().to_item(), "schema");
+    };
+    let mut scene = Scene::with(json!({"max": 5, "desired": 2}));
+    scene.add(machine("i-0").pooled());
+    scene.see(Observation::Announced(arn("i-0")));
+    newer(&mut scene, "i-1");
+    assert_eq!(scene.intents(), [(1, None)], "one idle of two");
+    let told = |scene: &Scene| {
+        scene.of_class().actions.into_iter().find_map(|action| match action.effect {
+            Effect::Pool(step) => Some(step.after.status),
+            _ => None,
+        })
+    };
+    let status = told(&scene).unwrap();
+    let condition =
+        |of: ConditionType| status.conditions.iter().find(|one| one.condition_type == of).unwrap();
+    let doubtful = condition(ConditionType::Doubtful);
+    assert_eq!((doubtful.status, doubtful.reason.as_str()), (true, "NewerAgents"));
+    assert!(doubtful.message.starts_with("1 idle machine cannot be claimed"), "{}", doubtful.message);
+    assert!(!condition(ConditionType::Warm).status);
+    assert_eq!(status.idle.unwrap().idle, 1);
+    // Those in their place are no better: no more are launched than the class wants, once.
+    newer(&mut scene, "i-2");
+    newer(&mut scene, "i-3");
+    assert_eq!(scene.intents(), []);
+    // They keep their deadlines, so that nothing comes and goes.
+    scene.wait(1690);
+    for name in ["i-1", "i-2", "i-3"] {
+        let kept = scene.of_machine(name).actions;
+        assert!(matches!(kept[..], [Planned { effect: Effect::Instance(..), .. }, ..]), "{name}: {kept:?}");
+        assert_eq!(ends(&scene.of_machine(name)), None, "{name}");
+    }
+    // An operator that reads them again counts them.
+    for name in ["i-1", "i-2", "i-3"] {
+        scene.put(&Agent { heartbeat_seq: 9, ..machine(name).agent.unwrap() });
+    }
+    assert!(scene.yard.class(&linux()).unwrap().idle.strangers.is_empty());
+    assert_eq!(scene.intents(), []);
+}
+
+#[test]
+fn a_machine_counts_by_whether_its_agent_can_be_read_whatever_is_seen_first() {
+    let counted = |scene: &Scene| {
+        let idle = &scene.yard.class(&linux()).unwrap().idle;
+        (idle.pooled.all(), idle.coming.all(), idle.strangers.len())
+    };
+    let agent = || machine("i-1").agent.unwrap().to_item();
+    let mut scene = Scene::with(json!({}));
+    spoil(&mut scene, agent(), "schema");
+    scene.put(&machine("i-1").instance);
+    assert_eq!(counted(&scene), (0, 0, 1), "the agent first");
+    scene.put(&machine("i-1").pooled().with(|i| i.version = 6).instance);
+    assert_eq!(counted(&scene), (0, 0, 1), "it is pooled");
+    scene.pool(2, json!({"max": 3}));
+    assert_eq!(counted(&scene), (0, 0, 1), "its class changes");
+    scene.put(&machine("i-1").agent.unwrap());
+    assert_eq!(counted(&scene), (1, 0, 0));
+    spoil(&mut scene, agent(), "schema");
+    assert_eq!(counted(&scene), (0, 0, 1));
+    scene.put(&machine("i-1").running(&ask("1")).with(|i| i.version = 7).instance);
+    assert_eq!(counted(&scene), (0, 0, 0));
+    scene.put(&machine("i-1").cleaning(&ask("1")).with(|i| i.version = 8).instance);
+    assert_eq!(counted(&scene), (0, 0, 1));
+    scene.see(Observation::Record(Agent::key_of(&arn("i-1")), None));
+    assert_eq!(counted(&scene), (0, 1, 0), "a record that is gone says nothing");
+    scene.put(&machine("i-1").ended(crate::model::Reason::Expired).with(|i| i.version = 9).instance);
+    assert_eq!(counted(&scene), (0, 0, 0));
+}

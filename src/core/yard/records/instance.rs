@@ -43,6 +43,7 @@ impl Yard {
                 } else {
                     self.instance_appears(&arn, new, now, dirty);
                 }
+                self.estrange(&arn, dirty);
             }
             None => self.instance_disappears(&arn, dirty),
         }

@@ -63,6 +63,9 @@ impl Yard {
             old.as_ref().or(new).and_then(Self::class_of).and_then(|class| self.classes.get_mut(&class))
         {
             class.shares.hold(old.as_ref(), new, now.mono);
+            if let (Some(new), Some(pool)) = (new, &class.pool) {
+                class.mix.count(old.as_ref(), new, &pool.spec, now.wall);
+            }
         }
         let listed = old.iter().chain(new).flat_map(|request| &request.status.instances);
         dirty.extend(listed.filter_map(|id| self.ids.get(id)).cloned().map(Unit::Instance));

@@ -54,6 +54,7 @@ pub(crate) async fn run(context: &mut CliContext, args: &EditArgs) -> CliResult 
     let plan = |before: Option<&Item>| changed(&new, &spec_before, before, &table);
     let written = async {
         let planned = plan(Some(&before))?;
+        plan::say_concerned(context, std::slice::from_ref(&planned)).await?;
         if args.how.dry_run {
             show(context, std::slice::from_ref(&planned));
             return plan::allowed(&[planned], args.how.allow_widening);

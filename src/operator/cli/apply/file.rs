@@ -58,6 +58,10 @@ fn spec_of(pool: Value) -> Result<Value, String> {
     }
     for status in [
         "counts",
+        "idle",
+        "idleForAnybody",
+        "warmFor",
+        "ahead",
         "message",
         "conditions",
         "image",

@@ -7,7 +7,7 @@ use super::change::{Changed, Says, between};
 use super::spec;
 use crate::cli::context::{AuditEvent, CliContext, number, readable, text};
 use crate::cli::failure::{CliFailure, CliResult, Exit};
-use crate::model::{ClassName, Guard, Item, Kind, Pool, PoolSpec, RecordId, Write, millis};
+use crate::model::{ClassName, Guard, Instance, Item, Kind, Pool, PoolSpec, RecordId, Write, millis};
 use crate::ports::StoreError;
 
 /// The most characters of changes that an event carries.
@@ -40,6 +40,9 @@ impl Wanted {
             before: before.cloned(),
             changes: changes.unwrap_or_default(),
             default_max: (!self.says.names("max")).then_some(self.spec.max),
+            reuse: pool
+                .filter(|pool| pool.spec.reuse_within != self.spec.reuse_within)
+                .map(|_| self.spec.clone()),
             path: self.path.clone(),
         })
     }
@@ -55,6 +58,8 @@ pub(crate) struct Planned {
     after: Item,
     changes: Vec<Changed>,
     default_max: Option<u32>,
+    /// The spec, where it changes within what machines are used again.
+    reuse: Option<PoolSpec>,
     path: String,
 }
 
@@ -115,6 +120,43 @@ impl Planned {
         message.truncate(message.floor_char_boundary(TOLD));
         (reason, message)
     }
+}
+
+/// Says how many machines each change of `reuseWithin` concerns, before it is written.
+pub(super) async fn say_concerned(context: &mut CliContext, plans: &[Planned]) -> CliResult {
+    let reuses: Vec<&PoolSpec> = plans.iter().filter_map(|plan| plan.reuse.as_ref()).collect();
+    if reuses.is_empty() {
+        return Ok(());
+    }
+    let of_kind = |item: &Item| RecordId::of(item).is_some_and(|key| key.kind() == Some(Kind::Instance));
+    let items = context.all_that(of_kind).await?;
+    let machines: Vec<Instance> = items.iter().filter_map(|item| readable(item).ok()).collect();
+    for spec in reuses {
+        context.screen.remark(concerned(spec, &machines));
+    }
+    Ok(())
+}
+
+/// What a class's new `reuseWithin` makes of the machines that served somebody.
+fn concerned(spec: &PoolSpec, machines: &[Instance]) -> String {
+    let class = &spec.resource_class;
+    let used = machines.iter().filter(|machine| {
+        machine.facts.resource_class == *class && machine.state().live() && !machine.trust_domain.is_empty()
+    });
+    let (mut same, mut wider, mut nobodys) = (0_u32, 0_u32, 0_u32);
+    for machine in used {
+        match spec.reused_as(&machine.trust_domain) {
+            Some(domain) if domain == machine.trust_domain => same += 1,
+            Some(_) => wider += 1,
+            None => nobodys += 1,
+        }
+    }
+    format!(
+        "pool {class}: reuseWithin {} concerns {} of its machines: {wider} may be used by more repositories, {nobodys} \
+         by nobody again (when idle they are replaced as `replacement` allows)",
+        spec.reuse_within,
+        same + wider + nobodys,
+    )
 }
 
 /// Refuses what needs a word that was not given, in all pools at once.
@@ -199,6 +241,26 @@ mod tests {
 
     fn spec(json: &str) -> PoolSpec {
         serde_json::from_str(json).unwrap()
+    }
+
+    #[test]
+    fn a_change_of_reuse_within_names_the_machines_that_it_concerns() {
+        let golden = include_str!("../../../../tests/golden/instance-idle-pooled.json");
+        let golden: Instance = readable(&serde_json::from_str::<Item>(golden).unwrap()).unwrap();
+        let class = golden.facts.resource_class.clone();
+        let of = |domain: &str| Instance { trust_domain: domain.into(), ..golden.clone() };
+        let machines =
+            [of("repository:acme/web"), of("repository:acme/api"), of("owner:acme"), of("any"), of("")];
+        let told = |within: &str| {
+            concerned(&spec(&format!(r#"{{"resourceClass":"{class}","reuseWithin":"{within}"}}"#)), &machines)
+        };
+        let (wider, nobodys) = (
+            "2 may be used by more repositories, 1 by nobody",
+            "0 may be used by more repositories, 2 by nobody",
+        );
+        assert!(told("owner").contains(wider), "{}", told("owner"));
+        assert!(told("repository").contains(nobodys), "{}", told("repository"));
+        assert!(told("any").contains("concerns 4 of its machines: 3 may be used by more"), "{}", told("any"));
     }
 
     #[test]

@@ -227,6 +227,7 @@ async fn set(context: &mut CliContext, args: &SetArgs) -> CliResult<Option<Item>
     };
     let plan = |before: Option<&Item>| changed(args, before, &table);
     let planned = plan(Some(&before))?;
+    plan::say_concerned(context, std::slice::from_ref(&planned)).await?;
     if args.how.dry_run {
         show(context, std::slice::from_ref(&planned));
         plan::allowed(&[planned], args.how.allow_widening)?;

@@ -294,3 +294,33 @@ fn a_machine_that_served_nobody_takes_its_runner_at_rest_along() {
     let Effect::SweepRunner(_, stale) = Planned::sweep_runner(&pooled().instance).effect else { panic!() };
     assert_eq!(stale, None);
 }
+
+#[test]
+fn a_runner_at_rest_of_one_repository_makes_place_for_one_of_its_owner() {
+    let owner = serde_json::json!({"registeredAhead": true, "reuseWithin": "owner", "runnerGroup": "g"});
+    let mut scene = scene(rests(Some(7), Some(7)));
+    scene.policy.organization = true;
+    scene.pool(2, owner);
+    // Nobody gets it, not even the repository that it is registered at.
+    scene.see(Observation::Hints(linux(), Vec::new()));
+    for repository in ["acme/web", "acme/api"] {
+        let mut asked = scene.clone();
+        asked.put(&request("1", 1, serde_json::json!({"repository": repository})));
+        let lent = asked.served().into_iter().find_map(|action| match action.effect {
+            Effect::Claim { machines, .. } => Some(machines[0].after.ahead.clone()),
+            _ => None,
+        });
+        assert_eq!(lent, Some(None), "{repository}");
+    }
+    let plan = scene.of_machine("i-1");
+    let (step, _) = write(&plan);
+    let place = AheadPlace::Repository("acme/web".into());
+    assert_eq!(github(&plan), AtGitHub::Forget { number: Some((place, 7)), runner: None });
+    assert_eq!((step.after.ahead.as_ref(), step.after.trust_domain.as_str()), (None, "repository:acme/web"));
+    scene.put(&step.after);
+    scene.wait(120);
+    scene.speaks("i-1", |agent| agent.ahead = None);
+    let plan = scene.of_machine("i-1");
+    let [Effect::Credential(step, _)] = effects(&plan.actions)[..] else { panic!("{plan:?}") };
+    assert_eq!(step.after.trust_domain, "owner:acme", "its next runner is of the owner");
+}

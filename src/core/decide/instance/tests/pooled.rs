@@ -352,3 +352,54 @@ fn a_serving_machine_is_untouched_and_a_released_one_is_pooled_then_replaced() {
     let clean = old(machine("i-0").cleaning(&ask("1")).says(Signal::RemoveRegOk));
     assert!(write(&clean.of_machine("i-0")).0.after.pooled_at().is_some());
 }
+
+/// Idle machines `i-0` to `i-3` of repositories `acme/0` to `acme/3`, in a class that is reused within this now.
+fn reused(within: &str, more: serde_json::Value) -> Scene {
+    let spec = |within: &str| {
+        let mut spec = more.clone();
+        spec["reuseWithin"] = within.into();
+        spec
+    };
+    let mut scene = Scene::with(spec("repository"));
+    for n in 0..4 {
+        let (name, domain) = (format!("i-{n}"), format!("repository:acme/{n}"));
+        scene.add(machine(&name).pooled().with(|i| {
+            (i.trust_domain, i.facts.created_at) = (domain, at(-200 + n));
+        }));
+        scene.see(Observation::Announced(arn(&name)));
+    }
+    scene.pool(2, spec(within));
+    scene
+}
+
+#[test]
+fn a_class_that_reuses_more_widely_goes_on_with_its_machines_and_its_claim_widens_them() {
+    for (within, domain) in [("owner", "owner:acme"), ("any", "any")] {
+        let mut scene = reused(within, serde_json::json!({"max": 4, "desired": 4}));
+        assert_eq!(drifted(&scene, 4), [false; 4]);
+        scene.put(&request("1", 1, serde_json::json!({"repository": "acme/other"})));
+        let claimed = scene.served().into_iter().find_map(|action| match action.effect {
+            Effect::Claim { machines, .. } => Some(machines[0].after.trust_domain.clone()),
+            _ => None,
+        });
+        assert_eq!(claimed.as_deref(), Some(domain), "{within}");
+    }
+    let mut scene = reused("owner", serde_json::json!({"max": 4, "desired": 4}));
+    scene.put(&request("1", 1, serde_json::json!({"repository": "other/repository"})));
+    assert_eq!(scene.claims(), [], "of another owner");
+}
+
+#[test]
+fn machines_that_a_narrower_class_lets_nobody_use_again_are_replaced_as_drifted_ones() {
+    // Its launch block is empty, and it is at its max.
+    let mut scene = reused("none", serde_json::json!({"max": 4, "desired": 4}));
+    assert_eq!(drifted(&scene, 4), [true, false, false, false]);
+    let (step, note) = write(&scene.of_machine("i-0"));
+    assert_eq!(note.message, "reuseWithin of its class lets nobody use it again; another takes its place");
+    scene.put(&step.after);
+    assert_eq!(drifted(&scene, 4), [false; 4], "one at a time");
+    let scene = reused("none", serde_json::json!({"max": 4, "desired": 4, "replacement": {"atOnce": 3}}));
+    assert_eq!(drifted(&scene, 4), [true, true, true, false]);
+    let scene = reused("none", serde_json::json!({"max": 4, "desired": 4, "paused": true}));
+    assert_eq!(drifted(&scene, 4), [false; 4]);
+}

@@ -1,0 +1,162 @@
+//! How many idle machines a class lacks so that its next requests find one. A machine that served a trust domain is of
+//! use to that domain alone, so it counts as the chance that the requests come from there; one that served nobody counts
+//! whole.
+
+use std::collections::BTreeSet;
+
+use crate::model::{InstanceArn, Pool, PoolSpec};
+
+use crate::decide::context::Context;
+use crate::decide::schedule::effective;
+use crate::yard::{Class, Stock};
+
+/// Up to so many requests the chances are computed one by one; of more, their means are close enough.
+const ONE_BY_ONE: u32 = 64;
+/// Which part of the next requests may find none, and how many of them.
+const LATE: (f64, f64) = (0.05, 0.5);
+/// From which chance on a trust domain is as good as certain.
+const CERTAIN: f64 = 1.0 - LATE.0;
+
+/// How many machines for anybody a class lacks: those in its pool and, where they count, those on their way, less those
+/// that leave, against the next `desired` requests.
+pub(in crate::decide) fn short<'a>(
+    cx: &Context<'_>,
+    class: &Class,
+    desired: u32,
+    coming: Option<u32>,
+    leaving: impl Iterator<Item = &'a InstanceArn>,
+) -> u32 {
+    let (spec, idle) = (class.pool.as_ref().map(|pool| &pool.spec), &class.idle);
+    let mut less = Stock::default();
+    for tracked in
+        leaving.filter(|arn| !idle.strangers.contains(*arn)).filter_map(|arn| cx.yard.instance(arn))
+    {
+        less.note(&tracked.instance, spec, true);
+    }
+    lack(class, desired, coming, &less)
+}
+
+/// Whether a class has the idle machines that it wants in its pool, without those that have expired or are replaced.
+pub(in crate::decide) fn enough(
+    cx: &Context<'_>,
+    class: &Class,
+    pool: &Pool,
+    giving_way: &BTreeSet<&InstanceArn>,
+) -> bool {
+    let desired = effective(pool, cx.now.wall).desired;
+    short(cx, class, desired, None, leaving(cx, class, &pool.spec, giving_way)) == 0
+}
+
+/// The pooled machines that have expired or are replaced, which are few.
+pub(super) fn leaving<'a>(
+    cx: &Context<'_>,
+    class: &'a Class,
+    spec: &PoolSpec,
+    giving_way: &'a BTreeSet<&'a InstanceArn>,
+) -> impl Iterator<Item = &'a InstanceArn> {
+    let retiring = class.retiring(spec, cx.now.wall).filter(move |arn| !giving_way.contains(arn));
+    retiring.chain(giving_way.iter().copied())
+}
+
+/// How many machines for anybody a class lacks, those on their way and in flight counted, and no idle machine left out.
+pub(crate) fn idle_lack(class: &Class, desired: u32) -> u32 {
+    lack(class, desired, Some(0), &Stock::default())
+}
+
+/// `coming` is none where machines on their way do not count, else how many for anybody come beside them.
+fn lack(class: &Class, desired: u32, coming: Option<u32>, less: &Stock) -> u32 {
+    let (pooled, on_the_way) = (&class.idle.pooled, &class.idle.coming);
+    let count = |of: &dyn Fn(&Stock) -> u32| {
+        let more = coming.map_or(0, |_| of(on_the_way));
+        of(pooled).saturating_sub(of(less)).saturating_add(more)
+    };
+    let anybody = count(&|stock: &Stock| stock.anybody).saturating_add(coming.unwrap_or(0));
+    let assigned = count(&|stock: &Stock| stock.assigned);
+    // So many are needed where those of trust domains are of no use at all, and where each of them is of some.
+    let most = desired.saturating_sub(anybody);
+    let least = most.saturating_sub(assigned);
+    if most == 0 || assigned == 0 || class.mix.is_empty() {
+        return least;
+    }
+    let domains: Vec<(f64, u32)> = class
+        .mix
+        .chances()
+        .map(|(domain, chance)| (chance, count(&|stock: &Stock| stock.of(domain))))
+        .collect();
+    let found = if desired <= ONE_BY_ONE {
+        exact(desired, anybody, &domains)
+    } else {
+        by_means(desired, anybody, &domains)
+    };
+    found.clamp(least, most)
+}
+
+/// By the means: what the machines of each domain serve of the requests that come from there.
+fn by_means(desired: u32, anybody: u32, domains: &[(f64, u32)]) -> u32 {
+    let wanted = f64::from(desired);
+    let served: f64 =
+        domains.iter().map(|(chance, machines)| f64::from(*machines).min(wanted * chance)).sum();
+    (wanted - f64::from(anybody) - served - 1e-6).ceil().max(0.0) as u32
+}
+
+/// The fewest machines for anybody with which of so many requests hardly one finds none. Domains are taken for
+/// independent of each other, which asks for rather too many than too few.
+fn exact(desired: u32, anybody: u32, domains: &[(f64, u32)]) -> u32 {
+    let covered = domains.iter().filter(|(_, machines)| *machines > 0);
+    let elsewhere = 1.0 - covered.clone().map(|(chance, _)| chance).sum::<f64>();
+    // How likely it is that so many requests find no machine of their own domain.
+    let mut left_over = vec![1.0];
+    for (chance, machines) in covered.copied().chain([(elsewhere, 0)]) {
+        left_over = beside(&left_over, &binomial(desired, chance), machines);
+    }
+    let most_late = (LATE.0 * f64::from(desired)).min(LATE.1);
+    let late = |served: u32| {
+        let beyond = left_over.iter().zip(0_u32..).skip(served as usize);
+        beyond.map(|(chance, requests)| chance * f64::from(requests - served)).sum::<f64>()
+    };
+    (0..desired).find(|more| late(anybody.saturating_add(*more)) <= most_late).unwrap_or(desired)
+}
+
+/// The sums of what is left over before and of the requests of a domain beyond its machines.
+fn beside(before: &[f64], requests: &[f64], machines: u32) -> Vec<f64> {
+    let machines = machines as usize;
+    let most = before.len() - 1 + requests.len().saturating_sub(machines + 1);
+    // No more requests come than come.
+    let most = most.min(requests.len() - 1);
+    let mut sums = vec![0.0; most + 1];
+    for (had, first) in before.iter().enumerate() {
+        for (came, second) in requests.iter().enumerate() {
+            sums[(had + came.saturating_sub(machines)).min(most)] += first * second;
+        }
+    }
+    sums
+}
+
+/// How likely each number of `all` requests is of a domain with this chance.
+fn binomial(all: u32, chance: f64) -> Vec<f64> {
+    let (yes, no) = (chance.clamp(0.0, 1.0), 1.0 - chance.clamp(0.0, 1.0));
+    // From the end that is the more likely, so that nothing vanishes.
+    let turned = yes > no;
+    let (rare, usual) = if turned { (no, yes) } else { (yes, no) };
+    let mut next = usual.powi(i32::try_from(all).unwrap_or(i32::MAX));
+    let mut chances = Vec::new();
+    for came in 0..=all {
+        chances.push(next);
+        next *= rare / usual * f64::from(all - came) / f64::from(came + 1);
+    }
+    if turned {
+        chances.reverse();
+    }
+    chances
+}
+
+/// Whether an idle machine of this trust domain counts whole for a class: its requests come from there, or nothing is
+/// known of them.
+pub(in crate::decide) fn counts_whole(class: &Class, domain: &str) -> bool {
+    domain.is_empty()
+        || class.mix.is_empty()
+        || class.mix.chances().any(|(name, chance)| name == domain && chance >= CERTAIN)
+}
+
+#[cfg(test)]
+mod tests;
