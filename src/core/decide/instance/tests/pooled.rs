@@ -373,7 +373,7 @@ fn reused(within: &str, more: serde_json::Value) -> Scene {
 }
 
 #[test]
-fn a_class_that_reuses_more_widely_goes_on_with_its_machines_and_its_claim_widens_them() {
+fn a_class_that_reuses_more_widely_keeps_its_machines_and_claims_widen_them() {
     for (within, domain) in [("owner", "owner:acme"), ("any", "any")] {
         let mut scene = reused(within, serde_json::json!({"max": 4, "desired": 4}));
         assert_eq!(drifted(&scene, 4), [false; 4]);
@@ -390,7 +390,7 @@ fn a_class_that_reuses_more_widely_goes_on_with_its_machines_and_its_claim_widen
 }
 
 #[test]
-fn machines_that_a_narrower_class_lets_nobody_use_again_are_replaced_as_drifted_ones() {
+fn machines_that_a_narrower_class_lets_nobody_use_again_are_drifted() {
     // Its launch block is empty, and it is at its max.
     let mut scene = reused("none", serde_json::json!({"max": 4, "desired": 4}));
     assert_eq!(drifted(&scene, 4), [true, false, false, false]);
