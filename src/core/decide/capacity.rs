@@ -57,14 +57,17 @@ pub(super) fn retiring(instance: &Instance, spec: &PoolSpec, now: Timestamp) -> 
 /// class's hours only those at risk.
 pub(super) fn giving_way<'a>(cx: &Context<'_>, class: &'a Class) -> BTreeSet<&'a InstanceArn> {
     let Some(spec) = class.pool.as_ref().map(|pool| &pool.spec) else { return BTreeSet::new() };
-    let at_risk = (cx.policy.rebalance == Rebalance::Last).then_some(&class.at_risk);
+    let at_risk = (cx.policy.rebalance == Rebalance::Last).then_some(&class.leaving.at_risk);
     let at_risk = at_risk.filter(|at_risk| !at_risk.is_empty());
-    if class.drifted.is_empty() && at_risk.is_none() || spec.paused || cx.now.mono < class.backoff.until {
+    if class.leaving.drifted.is_empty() && at_risk.is_none()
+        || spec.paused
+        || cx.now.mono < class.backoff.until
+    {
         return BTreeSet::new();
     }
     let open = spec.replacement.hours_at(cx.now.wall) == Hours::Open;
-    let drifted = open.then_some(&class.drifted);
-    let at_once = (spec.replacement.at_once as usize).saturating_sub(class.departing.len());
+    let drifted = open.then_some(&class.leaving.drifted);
+    let at_once = (spec.replacement.at_once as usize).saturating_sub(class.leaving.departing.len());
     at_risk.into_iter().chain(drifted).flatten().take(at_once).map(|(_, arn)| arn).collect()
 }
 
@@ -355,7 +358,7 @@ fn warm_lack(cx: &Context<'_>, class: &Class) -> u32 {
     let turn = giving_way(cx, class);
     let lack = short(cx, class, desired, Some(coming), leaving(cx, class, &pool.spec, &turn));
     // In place of those that nobody can claim others are launched once: they may be no better.
-    lack.saturating_sub((class.idle.strangers.len() as u32).saturating_sub(desired))
+    lack.saturating_sub((class.idle.unread_agents.len() as u32).saturating_sub(desired))
 }
 
 /// Why the last launch was refused, as the end of a message; empty if it was not.

@@ -35,6 +35,19 @@ pub struct LaunchBackoff {
     pub until: Duration,
 }
 
+/// The pooled machines of a class that leave before their time.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Leaving {
+    /// Pooled machines that have expired whatever their age: used up, or expired by a person.
+    pub(crate) expired: BTreeSet<InstanceArn>,
+    /// Drifted pooled machines, the oldest first.
+    pub(crate) drifted: BTreeSet<(Timestamp, InstanceArn)>,
+    /// Pooled machines that EC2 expects to take back, the oldest first.
+    pub(crate) at_risk: BTreeSet<(Timestamp, InstanceArn)>,
+    /// Machines that were ended for drift and are not gone yet.
+    pub(crate) departing: BTreeSet<InstanceArn>,
+}
+
 /// A class: its pool and its indexes.
 #[derive(Clone, Debug, Default)]
 pub struct Class {
@@ -58,8 +71,8 @@ pub struct Class {
     pub pooled: BTreeSet<(Timestamp, InstanceArn)>,
     /// Pooled machines, the oldest first.
     pub(crate) ages: BTreeSet<(Timestamp, InstanceArn)>,
-    /// Pooled machines that have expired whatever their age: used up, or expired by a person.
-    pub(crate) expired: BTreeSet<InstanceArn>,
+    /// Those that leave the pool before their time.
+    pub(crate) leaving: Leaving,
     /// The pooled machines by what requests choose by.
     pub(crate) free: BTreeMap<MachineGroup, Free>,
     /// Machines out of the pool whose record names a runner package, by its digest.
@@ -92,12 +105,6 @@ pub struct Class {
     pub(crate) missing: BTreeSet<(Timestamp, InstanceArn)>,
     /// The digest of the way in which its machines are launched now.
     pub(crate) digest: Option<String>,
-    /// Drifted pooled machines, the oldest first.
-    pub(crate) drifted: BTreeSet<(Timestamp, InstanceArn)>,
-    /// Pooled machines that EC2 expects to take back, the oldest first.
-    pub(crate) at_risk: BTreeSet<(Timestamp, InstanceArn)>,
-    /// Machines that were ended for drift and are not gone yet.
-    pub(crate) departing: BTreeSet<InstanceArn>,
     /// Offerings without capacity, or that EC2 refused as requests chose them, and their backoffs.
     pub(crate) offerings: BTreeMap<Offering, OfferingBackoff>,
     /// Its recent losses of spot machines.
@@ -185,7 +192,9 @@ impl Class {
         let born = now.saturating_sub(Duration::from_secs(spec.max_age_seconds)).unwrap_or(Timestamp::MIN);
         let old =
             self.ages.iter().inspect(|_| visited()).take_while(move |(created_at, _)| *created_at <= born);
-        old.map(|(_, arn)| arn).filter(|arn| !self.expired.contains(*arn)).chain(&self.expired)
+        old.map(|(_, arn)| arn)
+            .filter(|arn| !self.leaving.expired.contains(*arn))
+            .chain(&self.leaving.expired)
     }
 
     /// Whether a spot launch failed for a request.

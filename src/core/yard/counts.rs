@@ -137,12 +137,12 @@ pub(crate) fn tally(
         Life::Idle { pooled_at: None } => shift(&mut class.cleaning),
         Life::Idle { pooled_at: Some(_) } => tally_pooled(class, arn, instance, add),
         Life::Terminated { reason: Reason::Drifted, gone_at: None } if add => {
-            class.departing.insert(arn.clone());
+            class.leaving.departing.insert(arn.clone());
         }
         Life::Created { run: Some(_) }
         | Life::Claimed { .. }
         | Life::Running { .. }
-        | Life::Terminated { .. } => drop(class.departing.remove(arn)),
+        | Life::Terminated { .. } => drop(class.leaving.departing.remove(arn)),
     }
 }
 
@@ -152,9 +152,9 @@ pub(super) fn risks(classes: &mut BTreeMap<ClassName, Class>, tracked: &Tracked)
     let Some(class) = classes.get_mut(&facts.resource_class) else { return };
     let age = (facts.created_at, facts.instance_arn.clone());
     if tracked.is_at_risk() && tracked.instance.pooled_at().is_some() {
-        class.at_risk.insert(age)
+        class.leaving.at_risk.insert(age)
     } else {
-        class.at_risk.remove(&age)
+        class.leaving.at_risk.remove(&age)
     };
 }
 
@@ -169,17 +169,17 @@ fn tally_pooled(class: &mut Class, arn: &InstanceArn, instance: &Instance, add: 
     };
     let age = (instance.facts.created_at, arn.clone());
     if add && class.drift(instance).is_some() {
-        class.drifted.insert(age.clone());
+        class.leaving.drifted.insert(age.clone());
     } else {
-        class.drifted.remove(&age);
+        class.leaving.drifted.remove(&age);
     }
     if !add {
-        class.at_risk.remove(&age);
+        class.leaving.at_risk.remove(&age);
     }
     if add && class.is_expired(instance) {
-        class.expired.insert(arn.clone());
+        class.leaving.expired.insert(arn.clone());
     } else {
-        class.expired.remove(arn);
+        class.leaving.expired.remove(arn);
     }
     if add {
         class.ages.insert(age)

@@ -96,9 +96,7 @@ impl Yard {
             Observation::Console(arn, line) => self.of(&arn, &mut dirty, |tracked| {
                 let times = tracked.console_read.map_or(0, |(_, times)| times);
                 tracked.console_read = Some((now.mono, times.saturating_add(1)));
-                if line.is_some() {
-                    tracked.console_line = line;
-                }
+                tracked.console_line = line.or(tracked.console_line.take());
             }),
             Observation::Stands(arn, state) => self.stands(&arn, state, now, &mut dirty),
             Observation::Announced(arn) => self.of(&arn, &mut dirty, |of| of.announced = Some(now.mono)),

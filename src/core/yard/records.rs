@@ -6,7 +6,9 @@ use super::counts::{risks, spoke};
 use super::mix::Mix;
 use super::observe::Source;
 use super::{Beat, Class, Now, Tracked, TrackedLaunch, Unit, Yard};
-use crate::model::{Agent, Launch, LaunchPhase, Pool, RecordId, Request, UsageClass, pool_launch_digest};
+use crate::model::{
+    Agent, ClassName, Launch, LaunchPhase, Pool, RecordId, Request, UsageClass, pool_launch_digest,
+};
 
 mod instance;
 mod request;
@@ -53,7 +55,8 @@ impl Yard {
             (_, None) => tracked.agent = None,
         }
         spoke(&mut self.classes, &tracked.instance.facts.resource_class, spoke_at, tracked.spoke_at());
-        self.estrange(&arn, dirty);
+        risks(&mut self.classes, tracked);
+        self.agent_read_or_not(&arn, dirty);
         dirty.insert(Unit::Instance(arn));
     }
 
@@ -102,30 +105,33 @@ impl Yard {
             // What one class found out of a runner package holds for the others.
             dirty.extend(self.classes.keys().cloned().map(Unit::Class));
         }
-        let Some(class) = self.classes.get_mut(name) else { return };
         if changed {
-            let pooled = class.pooled.iter().filter_map(|(_, arn)| self.instances.get(arn));
-            let drifted = pooled.filter(|tracked| class.drift(&tracked.instance).is_some());
-            let place = |tracked: &Tracked| {
-                (tracked.instance.facts.created_at, tracked.instance.facts.instance_arn.clone())
-            };
-            class.drifted = drifted.map(|tracked| place(tracked)).collect();
-            let pooled = class.pooled.iter().filter_map(|(_, arn)| self.instances.get(arn));
-            let expired =
-                pooled.map(|tracked| &tracked.instance).filter(|instance| class.is_expired(instance));
-            class.expired = expired.map(|instance| instance.facts.instance_arn.clone()).collect();
-            // A person changed the class, which is rare: all of its units are judged again.
-            let (strangers, spec) =
-                (std::mem::take(&mut class.idle).strangers, class.pool.as_ref().map(|pool| &pool.spec));
-            let machines =
-                self.instances.iter().filter(|(_, tracked)| tracked.instance.facts.resource_class == *name);
-            for (arn, tracked) in machines {
-                class.idle.add(arn, &tracked.instance, spec, strangers.contains(arn));
-                dirty.insert(Unit::Instance(arn.clone()));
-            }
-            let requests = self.requests().filter(|(_, r)| r.intent.resource_class == name.as_str());
-            dirty.extend(requests.map(|(key, _)| Unit::Request(key.clone())));
+            self.class_changed(name, dirty);
         }
+    }
+
+    /// A person changed a class, which is rare: its indexes are made anew, and all of its units are judged again.
+    fn class_changed(&mut self, name: &ClassName, dirty: &mut BTreeSet<Unit>) {
+        let Some(class) = self.classes.get_mut(name) else { return };
+        let pooled = class.pooled.iter().filter_map(|(_, arn)| self.instances.get(arn));
+        let drifted = pooled.filter(|tracked| class.drift(&tracked.instance).is_some());
+        let place = |tracked: &Tracked| {
+            (tracked.instance.facts.created_at, tracked.instance.facts.instance_arn.clone())
+        };
+        class.leaving.drifted = drifted.map(|tracked| place(tracked)).collect();
+        let pooled = class.pooled.iter().filter_map(|(_, arn)| self.instances.get(arn));
+        let expired = pooled.map(|tracked| &tracked.instance).filter(|instance| class.is_expired(instance));
+        class.leaving.expired = expired.map(|instance| instance.facts.instance_arn.clone()).collect();
+        let (unread_agents, spec) =
+            (std::mem::take(&mut class.idle).unread_agents, class.pool.as_ref().map(|pool| &pool.spec));
+        let machines =
+            self.instances.iter().filter(|(_, tracked)| tracked.instance.facts.resource_class == *name);
+        for (arn, tracked) in machines {
+            class.idle.add(arn, &tracked.instance, spec, unread_agents.contains(arn));
+            dirty.insert(Unit::Instance(arn.clone()));
+        }
+        let requests = self.requests().filter(|(_, r)| r.intent.resource_class == name.as_str());
+        dirty.extend(requests.map(|(key, _)| Unit::Request(key.clone())));
     }
 
     pub(crate) fn launch_is(

@@ -58,15 +58,15 @@ pub(crate) fn agent_is_known(tracked: &Tracked) -> bool {
 
 impl Yard {
     /// Counts a machine whose agent's record cannot be read as no idle one, as long as that is so: no request gets it.
-    pub(super) fn estrange(&mut self, arn: &InstanceArn, dirty: &mut BTreeSet<Unit>) {
-        let strange = self.is_unreadable(&Agent::key_of(arn));
+    pub(super) fn agent_read_or_not(&mut self, arn: &InstanceArn, dirty: &mut BTreeSet<Unit>) {
+        let unread = self.is_unreadable(&Agent::key_of(arn));
         let Some(instance) = self.instances.get(arn).map(|tracked| &tracked.instance) else { return };
         let name = &instance.facts.resource_class;
         let Some(class) = self.classes.get_mut(name) else { return };
-        if class.idle.strangers.contains(arn) != strange {
+        if class.idle.unread_agents.contains(arn) != unread {
             let spec = class.pool.as_ref().map(|pool| &pool.spec);
             class.idle.remove(arn, instance, spec);
-            class.idle.add(arn, instance, spec, strange);
+            class.idle.add(arn, instance, spec, unread);
             dirty.insert(Unit::Class(name.clone()));
         }
     }

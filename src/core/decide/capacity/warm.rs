@@ -29,7 +29,7 @@ pub(in crate::decide) fn short<'a>(
     let (spec, idle) = (class.pool.as_ref().map(|pool| &pool.spec), &class.idle);
     let mut less = Stock::default();
     for tracked in
-        leaving.filter(|arn| !idle.strangers.contains(*arn)).filter_map(|arn| cx.yard.instance(arn))
+        leaving.filter(|arn| !idle.unread_agents.contains(*arn)).filter_map(|arn| cx.yard.instance(arn))
     {
         less.note(&tracked.instance, spec, true);
     }

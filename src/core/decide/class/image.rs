@@ -109,7 +109,7 @@ mod tests {
         let digest = pool_launch_digest(&pool(&scene));
         assert!(digest.is_some());
         scene.put(&machine("i-1").pooled().with(|i| i.facts.launch_digest = digest).instance);
-        let drifted = |scene: &Scene| scene.yard.class(&linux()).unwrap().drifted.len();
+        let drifted = |scene: &Scene| scene.yard.class(&linux()).unwrap().leaving.drifted.len();
         assert_eq!(drifted(&scene), 0);
         pin(&mut scene, 3, "ami-1", at(5));
         assert_eq!(drifted(&scene), 0, "the same image again");

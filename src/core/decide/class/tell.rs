@@ -61,11 +61,9 @@ pub(super) fn tell(cx: &Context<'_>, name: &ClassName, class: &Class, spec: &Poo
         let of_share = || share(key).filter(|share| over.contains(share)).map(|_| WaitReason::Quota);
         let of_demand = || alike.get(&Demand::of(request, spec)).copied();
         let reason = reasons.get(key).copied().or_else(of_share).or_else(of_demand);
-        let why = match reason.and_then(|reason| Some((reason, told_of(reason)?))) {
-            Some((reason, (_, say))) => Some(&*said.entry(reason).or_insert_with(|| say(name, class, spec))),
-            None => None,
-        };
-        tell_one(cx, key, request, why.map(String::as_str), &mut told);
+        let why = reason.and_then(|reason| Some((reason, told_of(reason)?)));
+        let why = why.map(|(reason, (_, say))| said.entry(reason).or_insert_with(|| say(name, class, spec)));
+        tell_one(cx, key, request, why.map(|why| why.as_str()), &mut told);
     }
     plan.actions.append(&mut told.actions);
     if let Some(wake) = told.wake {

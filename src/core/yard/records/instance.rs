@@ -43,7 +43,7 @@ impl Yard {
                 } else {
                     self.instance_appears(&arn, new, now, dirty);
                 }
-                self.estrange(&arn, dirty);
+                self.agent_read_or_not(&arn, dirty);
             }
             None => self.instance_disappears(&arn, dirty),
         }

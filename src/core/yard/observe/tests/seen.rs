@@ -293,7 +293,7 @@ fn a_launch_that_brings_nothing_found_none_to_have() {
 #[test]
 fn a_machine_that_gave_way_is_departing_until_its_record_is_gone() {
     let mut scene = Scene::with(json!({}));
-    let departing = |scene: &Scene| scene.yard.class(&linux()).unwrap().departing.len();
+    let departing = |scene: &Scene| scene.yard.class(&linux()).unwrap().leaving.departing.len();
     let drifted = machine("i-1").ended(Reason::Drifted).instance;
     scene.put(&drifted);
     assert_eq!(departing(&scene), 1);
