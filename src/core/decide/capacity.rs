@@ -351,7 +351,7 @@ fn warm_lack(cx: &Context<'_>, class: &Class) -> u32 {
     let turn = giving_way(cx, class);
     let lack = short(cx, class, desired, Some(coming), leaving(cx, class, &pool.spec, &turn));
     // In place of those that nobody can claim others are launched once: they may be no better.
-    lack.saturating_sub((class.idle.strangers.len() as u32).saturating_sub(desired))
+    lack.saturating_sub((class.idle.unread.len() as u32).saturating_sub(desired))
 }
 
 /// Why the last launch was refused, as the end of a message; empty if it was not.

@@ -103,7 +103,7 @@ struct Report<'a> {
     unsupported: Option<String>,
     doubt: Option<Doubt>,
     /// How many idle machines have agents whose records cannot be read.
-    strangers: usize,
+    unread: usize,
     /// The runner package that failed and is held back.
     held_back_runner: Option<&'a HeldBack>,
     /// When GitHub's support ends of what its claims get, if that is soon.
@@ -129,7 +129,7 @@ impl<'a> Report<'a> {
                 .of(&pool.spec.launch)
                 .and(pool.status.runner.held_back.as_ref()),
             runner_ends: packages::ends_soon(cx, pool),
-            strangers: class.idle.strangers.len(),
+            unread: class.idle.unread.len(),
             doubt: class.beats.doubt(&cx.now, cx.policy.timing.stale),
             unbelieved: class
                 .unbelieved(cx.now.wall.saturating_sub(cx.policy.timing.orphan).unwrap_or(Timestamp::MIN)),
@@ -169,9 +169,9 @@ impl<'a> Report<'a> {
                 class.backoff.failures,
                 capacity::refused(class)
             )
-        } else if self.strangers > 0 {
-            plan.wait(pool.key(), WaitReason::Doubt, newer_agents(self.strangers));
-            format!("{idle}; {}", newer_agents(self.strangers))
+        } else if self.unread > 0 {
+            plan.wait(pool.key(), WaitReason::Doubt, newer_agents(self.unread));
+            format!("{idle}; {}", newer_agents(self.unread))
         } else if let Some((offering, backoff)) = class.backing_off(cx.now.mono).next() {
             plan.wake_at(backoff.until);
             format!("{idle}; {}", capacity::account(offering, backoff.until, &cx.now))
@@ -194,7 +194,7 @@ impl<'a> Report<'a> {
         [
             Some((ConditionType::Warm, self.lack == 0, "Idle")),
             Some(blocked),
-            match (self.unbelieved, self.doubt, self.strangers) {
+            match (self.unbelieved, self.doubt, self.unread) {
                 (Some(_), _, _) => Some((ConditionType::Doubtful, true, "Inventory")),
                 (None, Some(_), _) => Some((ConditionType::Doubtful, true, "Silence")),
                 (None, None, 1..) => Some((ConditionType::Doubtful, true, "NewerAgents")),
@@ -221,7 +221,7 @@ impl<'a> Report<'a> {
             self.unbelieved
                 .map(|gone| disbelieved(gone, class))
                 .or_else(|| self.doubt.map(beats::told))
-                .or_else(|| (self.strangers > 0).then(|| newer_agents(self.strangers))),
+                .or_else(|| (self.unread > 0).then(|| newer_agents(self.unread))),
             self.held_back_runner.map(|held| format!("runner {}: {}", held.package.version, held.message)),
             self.runner_ends.clone(),
             self.stuck.map(|(actions, first)| {

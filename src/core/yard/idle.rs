@@ -52,7 +52,7 @@ pub(crate) struct Idle {
     /// Warm machines that boot, and machines that are being cleaned.
     pub(crate) coming: Stock,
     /// Both, of which the agent's record cannot be read: no request gets them, so they count nowhere else.
-    pub(crate) strangers: BTreeSet<InstanceArn>,
+    pub(crate) unread: BTreeSet<InstanceArn>,
 }
 
 impl Idle {
@@ -68,17 +68,17 @@ impl Idle {
         }
     }
 
-    /// Adds a machine that is idle, as a stranger or not.
+    /// Adds a machine that is idle, as a unread or not.
     pub(crate) fn add(
         &mut self,
         arn: &InstanceArn,
         instance: &Instance,
         spec: Option<&PoolSpec>,
-        stranger: bool,
+        unread: bool,
     ) {
         let Some(stock) = self.stock(instance) else { return };
-        if stranger {
-            self.strangers.insert(arn.clone());
+        if unread {
+            self.unread.insert(arn.clone());
         } else {
             stock.note(instance, spec, true);
         }
@@ -86,7 +86,7 @@ impl Idle {
 
     /// Removes a machine, as it was added.
     pub(crate) fn remove(&mut self, arn: &InstanceArn, instance: &Instance, spec: Option<&PoolSpec>) {
-        if !self.strangers.remove(arn)
+        if !self.unread.remove(arn)
             && let Some(stock) = self.stock(instance)
         {
             stock.note(instance, spec, false);

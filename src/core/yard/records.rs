@@ -115,12 +115,12 @@ impl Yard {
                 pooled.map(|tracked| &tracked.instance).filter(|instance| class.is_expired(instance));
             class.expired = expired.map(|instance| instance.facts.instance_arn.clone()).collect();
             // A person changed the class, which is rare: all of its units are judged again.
-            let (strangers, spec) =
-                (std::mem::take(&mut class.idle).strangers, class.pool.as_ref().map(|pool| &pool.spec));
+            let (unread, spec) =
+                (std::mem::take(&mut class.idle).unread, class.pool.as_ref().map(|pool| &pool.spec));
             let machines =
                 self.instances.iter().filter(|(_, tracked)| tracked.instance.facts.resource_class == *name);
             for (arn, tracked) in machines {
-                class.idle.add(arn, &tracked.instance, spec, strangers.contains(arn));
+                class.idle.add(arn, &tracked.instance, spec, unread.contains(arn));
                 dirty.insert(Unit::Instance(arn.clone()));
             }
             let requests = self.requests().filter(|(_, r)| r.intent.resource_class == name.as_str());

@@ -63,7 +63,7 @@ impl Yard {
         let Some(instance) = self.instances.get(arn).map(|tracked| &tracked.instance) else { return };
         let name = &instance.facts.resource_class;
         let Some(class) = self.classes.get_mut(name) else { return };
-        if class.idle.strangers.contains(arn) != strange {
+        if class.idle.unread.contains(arn) != strange {
             let spec = class.pool.as_ref().map(|pool| &pool.spec);
             class.idle.remove(arn, instance, spec);
             class.idle.add(arn, instance, spec, strange);

@@ -28,9 +28,7 @@ pub(in crate::decide) fn short<'a>(
 ) -> u32 {
     let (spec, idle) = (class.pool.as_ref().map(|pool| &pool.spec), &class.idle);
     let mut less = Stock::default();
-    for tracked in
-        leaving.filter(|arn| !idle.strangers.contains(*arn)).filter_map(|arn| cx.yard.instance(arn))
-    {
+    for tracked in leaving.filter(|arn| !idle.unread.contains(*arn)).filter_map(|arn| cx.yard.instance(arn)) {
         less.note(&tracked.instance, spec, true);
     }
     lack(class, desired, coming, &less)

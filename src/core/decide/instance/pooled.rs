@@ -38,10 +38,10 @@ pub(super) fn kept(machine: &MachineView<'_>) -> bool {
     }
     let desired = effective(pool, machine.cx.now.wall).desired;
     let arn = &machine.instance.facts.instance_arn;
-    let strangers = &class.idle.strangers;
-    if strangers.contains(arn) {
+    let unread = &class.idle.unread;
+    if unread.contains(arn) {
         // As many stay as there may be beside those in their place, so that none is launched again and again.
-        return strangers.len() as u64 <= 2 * u64::from(desired);
+        return unread.len() as u64 <= 2 * u64::from(desired);
     }
     let threshold = machine.instance.threshold.map_or(Timestamp::MAX, |t| t.at);
     let place = (threshold, arn.clone());
@@ -111,7 +111,7 @@ fn among_last(
         let there = (at, InstanceArn::clone(arn));
         there > *place && pools.iter().any(|pool| pool.contains(&there))
     };
-    let uncounted = class.retiring(spec, machine.cx.now.wall).chain(&class.idle.strangers);
+    let uncounted = class.retiring(spec, machine.cx.now.wall).chain(&class.idle.unread);
     let retiring = uncounted.filter(later).count();
     // So many may expire after it, and the rest must stand before it.
     let all: usize = pools.iter().map(|pool| pool.len()).sum();

@@ -350,7 +350,7 @@ fn idle_machines_with_newer_agents_keep_nobody_warm_and_others_are_launched_once
     for name in ["i-1", "i-2", "i-3"] {
         scene.put(&Agent { heartbeat_seq: 9, ..machine(name).agent.unwrap() });
     }
-    assert!(scene.yard.class(&linux()).unwrap().idle.strangers.is_empty());
+    assert!(scene.yard.class(&linux()).unwrap().idle.unread.is_empty());
     assert_eq!(scene.intents(), []);
 }
 
@@ -358,7 +358,7 @@ fn idle_machines_with_newer_agents_keep_nobody_warm_and_others_are_launched_once
 fn a_machine_counts_by_whether_its_agent_can_be_read_whatever_is_seen_first() {
     let counted = |scene: &Scene| {
         let idle = &scene.yard.class(&linux()).unwrap().idle;
-        (idle.pooled.all(), idle.coming.all(), idle.strangers.len())
+        (idle.pooled.all(), idle.coming.all(), idle.unread.len())
     };
     let agent = || machine("i-1").agent.unwrap().to_item();
     let mut scene = Scene::with(json!({}));
