@@ -68,7 +68,7 @@ impl Idle {
         }
     }
 
-    /// Adds a machine that is idle, as a unread or not.
+    /// Adds a machine that is idle; whether the record of its agent cannot be read.
     pub(crate) fn add(
         &mut self,
         arn: &InstanceArn,
