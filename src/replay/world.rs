@@ -11,8 +11,8 @@ use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use runyard_core::decide::{Context, Following, Policy, Role, decide};
 use runyard_core::model::{
-    ClassName, Demand, InstanceArn, InstanceId, LaunchTemplate, Life, Pool, PoolSpec, PoolStatus, RecordId,
-    RequestKey, Timing, YardSharing,
+    ClassName, Demand, InstanceArn, InstanceId, LaunchTemplate, Life, Pool, PoolSpec, PoolStatus, Rebalance,
+    RecordId, RequestKey, Timing, YardSharing,
 };
 use runyard_core::yard::{Now, Observation, Unit, Written, Yard};
 
@@ -199,6 +199,7 @@ fn policy(sharing: YardSharing) -> Policy {
         // Recorded runs were, or would be now.
         watches_runs: true,
         inventory: false,
+        rebalance: Rebalance::Last,
     }
 }
 

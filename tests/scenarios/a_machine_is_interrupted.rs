@@ -117,7 +117,8 @@ async fn at_risk_after_its_run(rebalance: Rebalance, ended: bool) {
         .until("it is over", Duration::from_secs(60), async || world.in_state(State::Running).is_empty())
         .await;
     world.sleep(30).await;
-    assert_eq!((world.reasons(), world.pooled().len()), (reasons.to_vec(), usize::from(!ended)));
+    assert_eq!(world.reasons(), reasons);
+    assert_eq!(world.pooled().len(), usize::from(!ended));
 }
 
 #[tokio::test(start_paused = true)]

@@ -81,8 +81,9 @@ pub(crate) fn policy(file: Option<&PathBuf>, table: &TableName) -> CliResult<Pol
         organization: config.github.as_ref().is_some_and(|github| github.scope == ScopeKind::Organization),
         // Without the operator's file, the usual operator is meant, which asks GitHub.
         watches_runs: file.is_none()
-            || config.github.as_ref().is_some_and(|github| github.run_poll.is_some()),
+            || config.github.as_ref().is_some_and(|github| github.watch.run_poll.is_some()),
         inventory: false,
+        rebalance: config.rebalance,
     })
 }
 

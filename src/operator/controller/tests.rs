@@ -63,6 +63,7 @@ fn settings() -> Settings {
         identity: "one".into(),
         table: "runyard".parse().unwrap(),
         organization: false,
+        rebalance: crate::model::Rebalance::Last,
         timing: as_shipped(),
         requests_per_repository: 2000,
         runner_version: None,

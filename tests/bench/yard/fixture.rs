@@ -102,6 +102,7 @@ fn settings() -> Settings {
         identity: "bench".into(),
         table: table(),
         organization: false,
+        rebalance: runyard::model::Rebalance::Last,
         timing: Timing {
             created: minutes(30),
             claimed: minutes(30),

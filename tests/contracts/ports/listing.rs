@@ -27,6 +27,7 @@ fn settings() -> Settings {
         identity: "one".into(),
         table: table(),
         organization: false,
+        rebalance: runyard::model::Rebalance::Last,
         timing: Timing { resync: Duration::from_millis(200), ..as_shipped() },
         sweep: Duration::from_secs(60),
         requests_per_repository: 2000,

@@ -53,6 +53,7 @@ fn judged(item: &Item, beside: &[Item]) {
         organization: false,
         watches_runs: false,
         inventory: true,
+        rebalance: runyard::model::Rebalance::Last,
     };
     let mut yard = Yard::default();
     for item in beside.iter().chain([item]) {

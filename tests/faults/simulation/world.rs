@@ -411,6 +411,7 @@ fn settings(chance: &Chance, fault_rates: &FaultRates, ends: Option<VersionEnds>
         identity: String::new(),
         table: "runyard".parse().unwrap(),
         organization: false,
+        rebalance: runyard::model::Rebalance::Last,
         timing: Timing {
             created: pick(900, 240),
             claimed: pick(300, 120),

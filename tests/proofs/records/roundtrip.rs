@@ -597,7 +597,7 @@ fn pool() -> impl Strategy<Value = Pool> {
     });
     let ahead = (any::<bool>(), vec(text(), 0..3), text());
     let ahead = ahead.prop_map(|(on, reasons, message)| AheadStatus { on, reasons, message });
-    let idle = (any::<u32>(), any::<u32>(), btree_map(text(), any::<u32>(), 0..3));
+    let idle = (any::<u32>(), any::<u32>(), btree_map_of((text(), any::<u32>())));
     let idle =
         idle.prop_map(|(idle, idle_for_anybody, warm_for)| IdleMachines { idle, idle_for_anybody, warm_for });
     let seen = ((seen, of(idle)), of(image), of(usage), (of(sized), of(demand), adoption(), of(ahead)));

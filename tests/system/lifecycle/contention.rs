@@ -39,6 +39,7 @@ fn settings(identity: &str) -> Settings {
         identity: identity.into(),
         table: "runyard".parse().unwrap(),
         organization: false,
+        rebalance: runyard::model::Rebalance::Last,
         timing: Timing {
             claimed: minutes(15),
             cleanup: minutes(15),

@@ -48,7 +48,7 @@ impl Executor {
             }
         };
         let mut seen = self.replace(&step).await?;
-        seen.extend(answered.then(|| Observation::GitHub(arn, true)).into_iter().chain(labelled));
+        seen.extend(answered.then_some(Observation::GitHub(arn, true)).into_iter().chain(labelled));
         Ok(seen)
     }
 
@@ -194,8 +194,7 @@ mod tests {
     fn an_answer_that_nobody_waits_for_is_no_outage_when_it_cannot_be_read() {
         let unreadable = GitHubError::Unreachable("the answer is unreadable".into());
         assert_eq!(format!("{:?}", learned(&unreadable, &[], false)), "[]");
-        let machine =
-            [Instance::key_of(&"arn:aws:ec2:local:000000000000:instance/i-1".parse().unwrap()).into()];
+        let machine = [Instance::key_of(&"arn:aws:ec2:local:000000000000:instance/i-1".parse().unwrap())];
         assert_eq!(format!("{:?}", learned(&unreadable, &machine, false)), "[]");
         assert_eq!(learned(&unreadable, &machine, true).len(), 1);
     }
