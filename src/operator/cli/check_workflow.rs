@@ -117,9 +117,12 @@ fn class(args: &CheckWorkflowArgs, table: &TableName) -> CliResult<Class> {
 }
 
 fn tell(screen: &mut Screen, reports: &[Report], class: &Class, assumed: bool) {
+    if reports.is_empty() {
+        return;
+    }
     let items: Vec<Value> = reports.iter().map(|report| told::document(report, class)).collect();
     screen.document(&json!({"items": items}));
-    if screen.format.for_programs() || reports.is_empty() {
+    if screen.format.for_programs() {
         return;
     }
     let remark = if assumed { "; assumed: name yours with --pool FILE" } else { "" };
@@ -147,7 +150,8 @@ fn checked(path: &Path, class: &Class) -> Result<Report, FieldError> {
 fn report(file: &str, text: &str, class: &Class) -> Result<Report, Refusal> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let jobs = workflow::jobs(&*document::read(text)?)?;
-    let askers: Vec<&str> = jobs.iter().filter(|job| job.asks_for_machines()).map(|job| job.name.as_str()).collect();
+    let askers: Vec<&str> =
+        jobs.iter().filter(|job| job.asks_for_machines()).map(|job| job.name.as_str()).collect();
     let told = jobs.iter().map(|job| {
         let answer = runs_on::answer(job, class, &askers);
         let mut findings = answer.findings;
@@ -169,7 +173,10 @@ fn text(path: &Path) -> Result<String, FieldError> {
     let read = if path == Path::new("-") {
         std::io::stdin().lock().take(LONGEST + 1).read_to_end(&mut bytes)
     } else if path.is_dir() {
-        return Err(refused("is a directory".into(), "name the files in it, such as .github/workflows/*.yml"));
+        return Err(refused(
+            "is a directory".into(),
+            "name the files in it, such as .github/workflows/*.yml",
+        ));
     } else {
         std::fs::File::open(path).and_then(|file| file.take(LONGEST + 1).read_to_end(&mut bytes))
     };

@@ -39,7 +39,13 @@ pub(super) struct Finding {
 
 impl Finding {
     /// A finding in this line.
-    pub(super) const fn new(level: Level, rule: &'static str, line: usize, what: String, fix: String) -> Self {
+    pub(super) const fn new(
+        level: Level,
+        rule: &'static str,
+        line: usize,
+        what: String,
+        fix: String,
+    ) -> Self {
         Self { level, rule, line, what, fix }
     }
 }

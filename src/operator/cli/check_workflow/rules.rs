@@ -7,8 +7,10 @@ use super::tables::{Need, of_action, of_command, of_line};
 use super::workflow::Job;
 
 /// Words before a command.
-const LEADING: &[&str] =
-    &["then", "do", "else", "if", "elif", "while", "until", "!", "time", "exec", "env", "command", "nohup", "xargs"];
+const LEADING: &[&str] = &[
+    "then", "do", "else", "if", "elif", "while", "until", "!", "time", "exec", "env", "command", "nohup",
+    "xargs",
+];
 /// Inputs of actions that are scripts.
 const SCRIPTS: &[&str] = &["run", "command", "cmd"];
 
@@ -136,7 +138,8 @@ fn commands(line: &str) -> Vec<&str> {
     let mut found = Vec::new();
     for part in line.split(['&', '|', ';', '(', '{', '`']) {
         let is_leading = |word: &&str| LEADING.contains(word) || is_assignment(word);
-        let mut words = part.split_whitespace().map(|word| word.trim_matches(['"', '\''])).skip_while(is_leading);
+        let mut words =
+            part.split_whitespace().map(|word| word.trim_matches(['"', '\''])).skip_while(is_leading);
         let Some(first) = words.next().map(name) else { continue };
         found.push(first);
         if first == "sudo" {
@@ -178,11 +181,15 @@ mod tests {
 
     #[test]
     fn a_step_of_another_system_is_known_by_its_condition() {
-        for of_another in ["runner.os == 'Windows'", "${{ runner.os == \"macOS\" }}", "runner.os=='Windows' && x"] {
+        for of_another in
+            ["runner.os == 'Windows'", "${{ runner.os == \"macOS\" }}", "runner.os=='Windows' && x"]
+        {
             let quoted = of_another.replace('"', "'");
             assert!(is_of_another_system(&quoted), "{of_another}");
         }
-        for here in ["runner.os != 'Windows'", "runner.os == 'Linux'", "runner.os == 'Windows' || x", "always()"] {
+        for here in
+            ["runner.os != 'Windows'", "runner.os == 'Linux'", "runner.os == 'Windows' || x", "always()"]
+        {
             assert!(!is_of_another_system(here), "{here}");
         }
     }

@@ -94,11 +94,13 @@ struct Label {
 
 /// The system that a label names: by its words, since every provider has names of its own.
 fn system(text: &str) -> System {
-    let literal = text.split("${{").enumerate().map(|(at, part)| {
-        if at == 0 { part } else { part.split_once("}}").map_or("", |(_, rest)| rest) }
-    });
+    let literal = text
+        .split("${{")
+        .enumerate()
+        .map(|(at, part)| if at == 0 { part } else { part.split_once("}}").map_or("", |(_, rest)| rest) });
     let literal = literal.collect::<String>();
-    let names = |prefixes: &[&str]| words_of(&literal).any(|word| prefixes.iter().any(|one| word.starts_with(one)));
+    let names =
+        |prefixes: &[&str]| words_of(&literal).any(|word| prefixes.iter().any(|one| word.starts_with(one)));
     if names(&["windows", "win1", "win2"]) || words_of(&literal).any(|word| word == "win") {
         System::Windows
     } else if names(&["macos", "xcode", "osx"]) || words_of(&literal).any(|word| word == "mac") {
@@ -111,12 +113,15 @@ fn system(text: &str) -> System {
 }
 
 fn words_of(text: &str) -> impl Iterator<Item = String> {
-    text.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty()).map(str::to_ascii_lowercase)
+    text.split(|c: char| !c.is_ascii_alphanumeric())
+        .filter(|word| !word.is_empty())
+        .map(str::to_ascii_lowercase)
 }
 
 /// Whether a label asks for an ARM machine, or for one that is none; none where it leaves that open.
 fn arm(text: &str) -> Option<bool> {
-    let arm = words_of(text).any(|word| matches!(word.as_str(), "arm" | "arm32" | "arm64" | "armv7" | "armv8" | "aarch64"));
+    let arm = words_of(text)
+        .any(|word| matches!(word.as_str(), "arm" | "arm32" | "arm64" | "armv7" | "armv8" | "aarch64"));
     // GitHub's own labels without `arm` are x64.
     let x64 = words_of(text).any(|word| matches!(word.as_str(), "x64" | "amd64" | "ubuntu"));
     if arm { Some(true) } else { x64.then_some(false) }
@@ -228,7 +233,10 @@ fn verdict(groups: &[Vec<Label>]) -> Verdict {
 
 /// Whether a label beside one that is not known says that the machine is a Linux one.
 fn says_linux(groups: &[Vec<Label>]) -> bool {
-    groups.iter().flatten().any(|label| words_of(&label.text).any(|word| word == "linux" || word.starts_with("ubuntu")))
+    groups
+        .iter()
+        .flatten()
+        .any(|label| words_of(&label.text).any(|word| word == "linux" || word.starts_with("ubuntu")))
 }
 
 /// What keeps a job, or a part of its matrix, where it is.
@@ -254,14 +262,16 @@ fn of_class(groups: &[Vec<Label>], class: &Class) -> Vec<Finding> {
             && wanted != is
         {
             let (wanted, is) = (architecture(wanted), architecture(is));
-            let what = format!("`{}` is an {wanted} machine, and the class {} is {is}", label.text, class.name);
+            let what =
+                format!("`{}` is an {wanted} machine, and the class {} is {is}", label.text, class.name);
             let fix = format!("ask for a class with `launch: {{architecture: {wanted}}}`");
             findings.push(Finding::new(Level::Fails, "architecture", label.line, what, fix));
         }
         let known = class.labels.iter().any(|own| own.eq_ignore_ascii_case(&label.text));
         if words_of(&label.text).any(|word| word == "gpu") && !known {
             let what = format!("`{}` asks for a GPU", label.text);
-            let fix = "ask for a class whose `allowedInstanceTypes` have one, and whose image has the driver".into();
+            let fix = "ask for a class whose `allowedInstanceTypes` have one, and whose image has the driver"
+                .into();
             findings.push(Finding::new(Level::Image, "gpu", label.line, what, fix));
         }
     }

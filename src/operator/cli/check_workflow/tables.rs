@@ -78,7 +78,9 @@ impl Need {
             Self::Privileged => "rootless containers have no rights on the machine".into(),
             Self::Image => "GitHub's image has this tool; the class's image must have it too".into(),
             Self::ToolCache => {
-                format!("installs builds that were made for Ubuntu and for {TOOL_CACHE}, which jobs cannot write")
+                format!(
+                    "installs builds that were made for Ubuntu and for {TOOL_CACHE}, which jobs cannot write"
+                )
             }
             Self::Machine => "the metadata service answers no job".into(),
             Self::Variable(name) => format!("needs {name} where the machine is not GitHub's"),
@@ -115,19 +117,50 @@ const COMMANDS: &[(Need, &[&str])] = &[
     (
         Need::Root,
         &[
-            "sudo", "apt-get", "apt", "dnf", "yum", "zypper", "apk", "snap", "systemctl", "service", "mount",
-            "modprobe", "update-alternatives",
+            "sudo",
+            "apt-get",
+            "apt",
+            "dnf",
+            "yum",
+            "zypper",
+            "apk",
+            "snap",
+            "systemctl",
+            "service",
+            "mount",
+            "modprobe",
+            "update-alternatives",
         ],
     ),
     (
         Need::Containers,
-        &["docker", "docker-compose", "podman", "buildah", "act", "earthly", "dagger", "cross", "cibuildwheel"],
+        &[
+            "docker",
+            "docker-compose",
+            "podman",
+            "buildah",
+            "act",
+            "earthly",
+            "dagger",
+            "cross",
+            "cibuildwheel",
+        ],
     ),
     (Need::Privileged, &["kind", "minikube", "k3d"]),
     (
         Need::Image,
         &[
-            "az", "brew", "conda", "gcloud", "gh", "google-chrome", "helm", "kubectl", "pwsh", "terraform", "vcpkg",
+            "az",
+            "brew",
+            "conda",
+            "gcloud",
+            "gh",
+            "google-chrome",
+            "helm",
+            "kubectl",
+            "pwsh",
+            "terraform",
+            "vcpkg",
             "xvfb-run",
         ],
     ),
@@ -225,7 +258,8 @@ pub(super) fn of_line(line: &str) -> impl Iterator<Item = (Need, String)> {
 /// What an action needs; `uses` is as a step has it.
 pub(super) fn of_action(uses: &str) -> Option<Need> {
     let name = uses.split('@').next().unwrap_or_default().to_ascii_lowercase();
-    let named = |known: &&str| name.strip_prefix(known).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    let named =
+        |known: &&str| name.strip_prefix(known).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
     ACTIONS.iter().find(|(_, names)| names.iter().any(named)).map(|(need, _)| *need)
 }
 
@@ -248,7 +282,12 @@ mod tests {
         assert_eq!(of_action("Ruby/Setup-Ruby@v1"), Some(Need::ToolCache));
         assert_eq!(of_action("snyk/actions/node@master"), Some(Need::Containers));
         assert_eq!(of_action("r-lib/actions/setup-r@v2"), Some(Need::Root));
-        for fine in ["actions/setup-node@v6", "actions/checkout@v7", "r-lib/actions/setup-pandoc@v2", "docker/metadata-action@v5"] {
+        for fine in [
+            "actions/setup-node@v6",
+            "actions/checkout@v7",
+            "r-lib/actions/setup-pandoc@v2",
+            "docker/metadata-action@v5",
+        ] {
             assert_eq!(of_action(fine), None, "{fine}");
         }
     }

@@ -89,7 +89,14 @@ fn each_runs_on_is_judged_by_what_it_names() {
         ("${{github.run_id}}-gpu", Verdict::Borrows, vec![]),
         ("${{", Verdict::Unknown, vec!["expression"]),
     ] {
-        let report = check(&format!("jobs:\n  a:\n    runs-on: {runs_on:?}\n").replace("\"[", "[").replace("]\"", "]").replace("\"{g", "{g").replace("}\"", "}"), &Class::assumed());
+        let report = check(
+            &format!("jobs:\n  a:\n    runs-on: {runs_on:?}\n")
+                .replace("\"[", "[")
+                .replace("]\"", "]")
+                .replace("\"{g", "{g")
+                .replace("}\"", "}"),
+            &Class::assumed(),
+        );
         let job = &report.jobs[0];
         assert_eq!(job.verdict, verdict, "{runs_on}");
         assert_eq!(job.findings.iter().map(|one| one.rule).collect::<Vec<_>>(), rules, "{runs_on}");
@@ -112,7 +119,9 @@ fn an_arm_job_fits_an_arm_class_alone() {
 #[test]
 fn of_a_matrix_the_linux_part_moves() {
     let text = |values: &str| {
-        format!("jobs:\n  a:\n    strategy:\n      matrix:\n        os: {values}\n    runs-on: ${{{{ matrix.os }}}}\n")
+        format!(
+            "jobs:\n  a:\n    strategy:\n      matrix:\n        os: {values}\n    runs-on: ${{{{ matrix.os }}}}\n"
+        )
     };
     for (values, verdict, write) in [
         ("[ubuntu-24.04, ubuntu-22.04]", Verdict::Moves, Some("${{ needs.provision.outputs.label }}")),
@@ -135,9 +144,10 @@ fn of_a_matrix_the_linux_part_moves() {
         let report = check(&text(values), &Class::assumed());
         assert_eq!((report.jobs[0].verdict, report.jobs[0].write.as_deref()), (verdict, write), "{values}");
     }
-    assert_eq!(found(&text("\n          - ubuntu-24.04\n          - macos-15"), &Class::assumed()), [
-        "fails operating-system 7"
-    ]);
+    assert_eq!(
+        found(&text("\n          - ubuntu-24.04\n          - macos-15"), &Class::assumed()),
+        ["fails operating-system 7"]
+    );
 }
 
 #[test]
@@ -199,10 +209,17 @@ fn what_needs_docker_fails_by_what_the_class_gives() {
       - uses: docker://alpine:3
 ");
     let nothing = [
-        "fails containers 4", "fails privileged 6", "fails containers 7", "fails privileged 8", "fails containers 10",
+        "fails containers 4",
+        "fails privileged 6",
+        "fails containers 7",
+        "fails privileged 8",
+        "fails containers 10",
     ];
     assert_eq!(found(&text, &Class::assumed()), nothing);
-    assert_eq!(found(&text, &with(Containers::Rootless, false)), ["fails privileged 6", "fails privileged 8"]);
+    assert_eq!(
+        found(&text, &with(Containers::Rootless, false)),
+        ["fails privileged 6", "fails privileged 8"]
+    );
     assert_eq!(found(&text, &with(Containers::Engine, true)), Vec::<String>::new());
     let steps = job("    steps:
       - run: docker build .
@@ -245,7 +262,8 @@ fn setup_actions_are_told_by_what_they_need_of_the_image() {
     ];
     assert_eq!(found(&text, &Class::assumed()), expected);
     let keeps = Class { keeps: vec!["/opt/hostedtoolcache".into()], ..Class::assumed() };
-    let set = text.replace("@v5\n      - uses: ./", "@v5\n        env: {DOTNET_INSTALL_DIR: x}\n      - uses: ./");
+    let set =
+        text.replace("@v5\n      - uses: ./", "@v5\n        env: {DOTNET_INSTALL_DIR: x}\n      - uses: ./");
     assert!(!found(&set, &keeps).iter().any(|one| one.contains("tool-cache") || one.contains("variable")));
 }
 
@@ -253,13 +271,17 @@ fn setup_actions_are_told_by_what_they_need_of_the_image() {
 fn a_job_that_may_take_longer_than_machines_are_lent_is_noted() {
     assert_eq!(found(&job("    timeout-minutes: 120\n"), &Class::assumed()), ["note max-runtime 4"]);
     for fine in ["90", "${{ inputs.minutes }}", "1.5", "-1"] {
-        assert_eq!(found(&job(&format!("    timeout-minutes: {fine}\n")), &Class::assumed()), Vec::<String>::new());
+        assert_eq!(
+            found(&job(&format!("    timeout-minutes: {fine}\n")), &Class::assumed()),
+            Vec::<String>::new()
+        );
     }
 }
 
 #[test]
 fn marks_and_line_ends_of_other_editors_change_no_line() {
-    let text = "\u{feff}".to_owned() + &job("    steps:\n      - run: |\n          sudo x\n").replace('\n', "\r\n");
+    let text =
+        "\u{feff}".to_owned() + &job("    steps:\n      - run: |\n          sudo x\n").replace('\n', "\r\n");
     assert_eq!(found(&text, &Class::assumed()), ["fails root 6"]);
     let shared = "jobs:\n  a: &a\n    runs-on: ubuntu-latest\n    steps:\n      - run: sudo x\n  b: *a\n";
     let report = check(shared, &Class::assumed());
@@ -296,8 +318,13 @@ fn a_file_that_is_no_text_of_a_workflow_is_refused_with_the_way_out() {
 fn what_is_said_has_file_line_and_fix_and_the_document_the_same() {
     let report = check(&job("    steps:\n      - run: sudo x\n"), &Class::assumed());
     let lines = told::findings(&report);
-    assert!(lines[0].starts_with("test.yml:5: fails: job a: `sudo`: no job of the class becomes root\n  fix: "));
-    assert_eq!(told::rows(&report), [["a", "2", "ubuntu-latest", "runs-on: ${{ needs.provision.outputs.label }}"]]);
+    assert!(
+        lines[0].starts_with("test.yml:5: fails: job a: `sudo`: no job of the class becomes root\n  fix: ")
+    );
+    assert_eq!(
+        told::rows(&report),
+        [["a", "2", "ubuntu-latest", "runs-on: ${{ needs.provision.outputs.label }}"]]
+    );
     let document = told::document(&report, &Class::assumed());
     assert_eq!(document["fails"], true);
     assert_eq!(document["jobs"][0]["findings"][0]["line"], 5);

@@ -31,12 +31,16 @@ impl Job {
     pub(super) fn asks_for_machines(&self) -> bool {
         let action = |uses: &str| {
             let path = uses.split('@').next().unwrap_or_default();
-            ["/config/actions/provision", "/config/actions/release"].iter().any(|action| path.ends_with(action))
+            ["/config/actions/provision", "/config/actions/release"]
+                .iter()
+                .any(|action| path.ends_with(action))
         };
-        let command = |run: &str| ["runyard provision", "runyard release"].iter().any(|words| run.contains(words));
+        let command =
+            |run: &str| ["runyard provision", "runyard release"].iter().any(|words| run.contains(words));
         let text = |step: &Node, name: &str| step.get(name).and_then(Node::text).map(str::to_owned);
         self.steps.iter().any(|step| {
-            text(step, "uses").is_some_and(|uses| action(&uses)) || text(step, "run").is_some_and(|run| command(&run))
+            text(step, "uses").is_some_and(|uses| action(&uses))
+                || text(step, "run").is_some_and(|run| command(&run))
         })
     }
 
@@ -82,9 +86,7 @@ pub(super) fn jobs(root: &Node) -> Result<Vec<Job>, Refusal> {
         return Err(Refusal::new(root.line, "jobs", "is missing", fix));
     };
     match jobs.entries() {
-        Some([]) | None => {
-            Err(Refusal::new(key.line, "jobs", "is not a mapping of at least one job", JOB))
-        }
+        Some([]) | None => Err(Refusal::new(key.line, "jobs", "is not a mapping of at least one job", JOB)),
         Some(jobs) => jobs.iter().map(|(key, node)| job(&key.name, key.line, node)).collect(),
     }
 }
@@ -182,7 +184,9 @@ jobs:
         let jobs = jobs(&read(text).unwrap()).unwrap();
         let values = |path| {
             let values = jobs[0].matrix(path);
-            values.map(|found| found.into_iter().map(|(line, text)| format!("{line}{text}")).collect::<Vec<_>>())
+            values.map(|found| {
+                found.into_iter().map(|(line, text)| format!("{line}{text}")).collect::<Vec<_>>()
+            })
         };
         assert_eq!(values("os").unwrap(), ["7u", "7w", "13m"]);
         assert_eq!(values("target.runner").unwrap(), ["9r1", "10r2"]);
