@@ -150,12 +150,16 @@ pub(super) fn read(text: &str) -> Result<Rc<Node>, Refusal> {
 
 impl Reader<'_> {
     fn unreadable(&self, line: usize, why: &str) -> Refusal {
-        let indent = self.source.get(line.saturating_sub(1)).map_or("", |line| {
-            let rest = line.trim_start();
-            &line[..line.len() - rest.len()]
-        });
-        if indent.contains('\t') {
-            return Refusal::new(line, "", "is indented by a tab", "indent with spaces; YAML takes no tabs");
+        let from = self.source.iter().enumerate().skip(line.saturating_sub(1));
+        let mut near = from.take(if why.contains("tab") { usize::MAX } else { 1 });
+        let is_indented_by_tab = |text: &str| text[..text.len() - text.trim_start().len()].contains('\t');
+        if let Some((at, _)) = near.find(|(_, text)| is_indented_by_tab(text)) {
+            return Refusal::new(
+                at + 1,
+                "",
+                "is indented by a tab",
+                "indent with spaces; YAML takes no tabs",
+            );
         }
         Refusal::new(line, "", format!("is not YAML: {why}"), "write YAML that GitHub accepts too")
     }
@@ -241,10 +245,18 @@ impl Reader<'_> {
         if !block && first == last {
             return vec![(first, text.to_owned())];
         }
+        let source = || self.source.iter().enumerate().map(|(at, line)| (at + 1, *line));
         let indent = |line: &str| line.len() - line.trim_start_matches(' ').len();
-        let inside = |line: &str| !block || line.trim().is_empty() || indent(line) >= span.start.col();
-        let source = self.source.iter().enumerate().map(|(at, line)| (at + 1, *line));
-        let lines = source.skip(first.saturating_sub(1)).take((last + 1).saturating_sub(first));
+        let (mut begin, mut column) = (first, span.start.col());
+        // Where the block has an anchor, its span begins there, in the line before it.
+        let head = source().find(|(at, _)| *at == first).map_or("", |(_, line)| line);
+        if block && indent(head) < column {
+            begin += 1;
+            let text = source().skip(first).find(|(_, line)| !line.trim().is_empty());
+            column = text.map_or(0, |(_, line)| indent(line));
+        }
+        let inside = |line: &str| !block || line.trim().is_empty() || indent(line) >= column;
+        let lines = source().skip(begin.saturating_sub(1)).take((last + 1).saturating_sub(begin));
         let lines = lines.take_while(|(_, line)| inside(line));
         lines.map(|(at, line)| (at, line.trim().trim_matches(['"', '\'']).to_owned())).collect()
     }
