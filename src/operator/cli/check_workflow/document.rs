@@ -1,7 +1,7 @@
 //! Reads a YAML document with the line of each key and each value, as GitHub reads a workflow file: anchors and aliases
 //! are followed, merge keys and repeated keys are refused.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use saphyr_parser::{Event, Parser, ScalarStyle, Span};
@@ -122,7 +122,7 @@ struct Open {
 struct Reader<'a> {
     source: Vec<&'a str>,
     open: Vec<Open>,
-    anchors: HashMap<usize, Rc<Node>>,
+    anchors: BTreeMap<usize, Rc<Node>>,
     aliases: usize,
     documents: usize,
     root: Option<Rc<Node>>,
@@ -133,7 +133,7 @@ pub(super) fn read(text: &str) -> Result<Rc<Node>, Refusal> {
     let mut reader = Reader {
         source: text.lines().collect(),
         open: Vec::new(),
-        anchors: HashMap::new(),
+        anchors: BTreeMap::new(),
         aliases: 0,
         documents: 0,
         root: None,

@@ -325,3 +325,20 @@ fn what_is_said_has_file_line_and_fix_and_the_document_the_same() {
     assert_eq!(summary[0], "1 jobs, 1 to move; 1 would not work, 0 depend on the image, 0 notes");
     assert_eq!(summary.len(), 3);
 }
+
+#[test]
+fn no_cut_and_no_changed_character_of_a_workflow_is_a_panic() {
+    let text = "jobs:\n  é: &a\n    runs-on: [x, '${{ matrix.o }}']\n    container: {image: d}\n    strategy:\n      \
+                matrix: {o: [u, w]}\n    steps:\n      - run: |\n\n          sudo x\n      - {uses: a/b@c}\n  b: *a\n";
+    let judged = |text: &str| report("x.yml", text, &Class::assumed()).map(|report| told::findings(&report));
+    assert!(judged(text).is_ok());
+    for (at, char) in text.char_indices() {
+        let (before, after) = (&text[..at], &text[at + char.len_utf8()..]);
+        for changed in
+            ["", "{", "[", "]", ":", "&", "*", "|", "-", "'", "\t", "\n", "#", "$", "\u{0}", "\u{feff}"]
+        {
+            let _ = judged(&format!("{before}{changed}{after}"));
+        }
+        let _ = judged(before);
+    }
+}
