@@ -194,7 +194,7 @@ pub(super) fn answer(job: &Job, class: &Class, askers: &[&str]) -> Answer {
         return answer(now, Verdict::Borrows, None, Vec::new());
     }
     let groups: Vec<Vec<Label>> = labels.iter().map(|(line, text)| expanded(*line, text, job)).collect();
-    let verdict = verdict(&groups);
+    let verdict = verdict(&groups, class);
     let mut findings = foreign(&groups);
     if verdict.reaches_the_class() {
         findings.extend(of_class(&groups, class));
@@ -204,7 +204,10 @@ pub(super) fn answer(job: &Job, class: &Class, askers: &[&str]) -> Answer {
     let label = words(class).label;
     let write = match verdict {
         Verdict::Moves | Verdict::Unknown => Some(format!("${{{{ {label} }}}}")),
-        Verdict::MovesPartly => Some(partly(&labels, &groups, &label)),
+        Verdict::MovesPartly => Some(partly(&labels, &groups, class).unwrap_or_else(|| {
+            findings.push(split(job));
+            format!("${{{{ {label} }}}}")
+        })),
         Verdict::Stays | Verdict::Borrows | Verdict::Calls => None,
     };
     answer(now, verdict, write, findings)
@@ -218,17 +221,30 @@ fn is_borrowed(text: &str, askers: &[&str]) -> bool {
     inner.trim() == "github.run_id" || of_asker.is_some_and(|(job, _)| askers.contains(&job))
 }
 
-fn verdict(groups: &[Vec<Label>]) -> Verdict {
-    let is_foreign = |label: &Label| matches!(label.system, System::Windows | System::MacOs);
+fn verdict(groups: &[Vec<Label>], class: &Class) -> Verdict {
     if groups.iter().any(|group| group.iter().all(is_foreign)) {
         Verdict::Stays
-    } else if groups.iter().flatten().any(is_foreign) {
+    } else if groups
+        .iter()
+        .any(|group| !moving(group, class).is_empty() && moving(group, class).len() < group.len())
+    {
         Verdict::MovesPartly
     } else if groups.iter().flatten().any(|label| label.system == System::Unknown) && !says_linux(groups) {
         Verdict::Unknown
     } else {
         Verdict::Moves
     }
+}
+
+fn is_foreign(label: &Label) -> bool {
+    matches!(label.system, System::Windows | System::MacOs)
+}
+
+/// The values of a matrix that move: those of Linux, and of the class's architecture unless none is.
+fn moving<'a>(group: &'a [Label], class: &Class) -> Vec<&'a Label> {
+    let linux = || group.iter().filter(|label| !is_foreign(label));
+    let fits = |label: &&Label| arm(&label.text).is_none_or(|wanted| class.arm.is_none_or(|is| is == wanted));
+    if linux().any(|label| fits(&label)) { linux().filter(fits).collect() } else { linux().collect() }
 }
 
 /// Whether a label beside one that is not known says that the machine is a Linux one.
@@ -294,25 +310,26 @@ fn unknown(job: &Job) -> Finding {
     Finding::new(Level::Note, "expression", job.line_of("runs-on"), what, fix)
 }
 
-/// What to write where only some values of a matrix move.
-fn partly(labels: &[(usize, String)], groups: &[Vec<Label>], label: &str) -> String {
-    let mixed = groups.iter().position(|group| group.len() > 1).unwrap_or_default();
-    let whole = labels.get(mixed).and_then(|(_, text)| expression(text)).filter(|_| labels.len() == 1);
-    let Some(path) = whole else {
-        return format!("${{{{ {label} }}}} in a job of its own for the Linux part of the matrix");
-    };
-    let mut moving: Vec<String> = Vec::new();
-    for one in groups.iter().flatten().filter(|one| one.system == System::Linux) {
+fn split(job: &Job) -> Finding {
+    let what = "only a part of the matrix moves".to_owned();
+    let fix = "put the values that stay into a job of their own".to_owned();
+    Finding::new(Level::Note, "matrix", job.line_of("runs-on"), what, fix)
+}
+
+/// What to write where only some values of a matrix move; none where one expression cannot tell them apart.
+fn partly(labels: &[(usize, String)], groups: &[Vec<Label>], class: &Class) -> Option<String> {
+    let ([(_, text)], [group]) = (labels, groups) else { return None };
+    let (path, label) = (expression(text)?, words(class).label);
+    let mut names: Vec<String> = Vec::new();
+    for one in moving(group, class) {
         let quoted = one.text.replace('\'', "''");
-        if !moving.contains(&quoted) {
-            moving.push(quoted);
+        if !names.contains(&quoted) {
+            names.push(quoted);
         }
     }
-    match moving.as_slice() {
-        [only] => format!("${{{{ {path} == '{only}' && {label} || {path} }}}}"),
-        several => {
-            let list = serde_json::json!(several);
-            format!("${{{{ contains(fromJSON('{list}'), {path}) && {label} || {path} }}}}")
-        }
-    }
+    let condition = match names.as_slice() {
+        [only] => format!("{path} == '{only}'"),
+        several => format!("contains(fromJSON('{}'), {path})", serde_json::json!(several)),
+    };
+    Some(format!("${{{{ {condition} && {label} || {path} }}}}"))
 }

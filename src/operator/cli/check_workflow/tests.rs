@@ -132,11 +132,18 @@ fn of_a_matrix_the_linux_part_moves() {
                  needs.provision.outputs.label || matrix.os }}",
             ),
         ),
+        (
+            "[ubuntu-24.04, ubuntu-24.04-arm]",
+            Verdict::MovesPartly,
+            Some("${{ matrix.os == 'ubuntu-24.04' && needs.provision.outputs.label || matrix.os }}"),
+        ),
         ("${{ fromJSON(inputs.os) }}", Verdict::Unknown, Some("${{ needs.provision.outputs.label }}")),
     ] {
         let report = check(&text(values), &Class::assumed());
         assert_eq!((report.jobs[0].verdict, report.jobs[0].write.as_deref()), (verdict, write), "{values}");
     }
+    let parts = text("[ubuntu-24, windows-22]").replace("${{ matrix.os }}", "${{ matrix.os }}-big");
+    assert_eq!(found(&parts, &Class::assumed()), ["fails operating-system 5", "note matrix 6"]);
     assert_eq!(
         found(&text("\n          - ubuntu-24.04\n          - macos-15"), &Class::assumed()),
         ["fails operating-system 7"]
