@@ -30,9 +30,11 @@ fn workflows_are_checked_without_a_table() {
     );
     let error = ends(command(&["check-workflow", &unreadable, "-o", "json"]), 2).error();
     assert_eq!(error["field"], format!("{unreadable}:2"));
-    let root = file("pools.yaml", "pools:\n- resourceClass: plain\n  cpu: 1\n  mmem: 1024\n  max: 1\n");
-    let fails = ends(command(&["check-workflow", &bad, "--pool", &root, "--class", "gpu"]), 2);
-    assert!(fails.stderr.contains("--class"), "{fails:?}");
+    let pools = concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/pools.yaml");
+    let said = ends(command(&["check-workflow", &fine, "--pool", pools, "--class", "untrusted"]), 0).stdout;
+    assert!(said.contains("class untrusted: x86_64"), "{said}");
+    let refused = ends(command(&["check-workflow", &fine, "--pool", pools, "--class", "gpu"]), 2).stderr;
+    assert!(refused.contains("--class") && refused.contains("untrusted"), "{refused}");
 }
 
 #[test]
