@@ -4,6 +4,7 @@
 mod apply;
 mod args;
 mod bundle;
+mod check_workflow;
 mod completion;
 mod configured;
 mod connect;
@@ -226,6 +227,7 @@ async fn run(common: &Common, verb: Once, environment: Environment) -> CliResult
             Ok(())
         }
         Once::Config(_) => unreachable!("it was answered before a yard was chosen"),
+        Once::CheckWorkflow(args) => check_workflow::run(&mut screen, &args, &table),
         Once::Man { dir } => man(&dir),
         Once::Provision(args) => {
             let id = provision::check(&args, env, &table)?;

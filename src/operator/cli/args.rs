@@ -11,9 +11,9 @@ use super::local_mode;
 use super::pick::Output;
 use super::screen::Format;
 use super::{
-    apply, completion, cost, daemon, debug, delete, describe, doctor, drain, events, expire, extend, fail,
-    get, history, hold, init, logs, plan_explain, provision, refresh, release, scale, setup, ssh, top, trial,
-    version, wait, whatif, yards,
+    apply, check_workflow, completion, cost, daemon, debug, delete, describe, doctor, drain, events, expire,
+    extend, fail, get, history, hold, init, logs, plan_explain, provision, refresh, release, scale, setup,
+    ssh, top, trial, version, wait, whatif, yards,
 };
 use crate::model::TableName;
 
@@ -159,6 +159,8 @@ pub(crate) enum Once {
     Version(version::VersionArgs),
     /// Tell the probable cause of a failure, with all that was said about it
     Debug(debug::DebugArgs),
+    /// Tell what to write in the `runs-on` of a workflow's jobs, and what of them does not work on a class
+    CheckWorkflow(check_workflow::CheckWorkflowArgs),
     /// Write the man pages into a directory
     #[command(after_help = "Example:\n  runyard man ~/.local/share/man/man1")]
     Man {

@@ -278,6 +278,7 @@ fn help_has_examples_for_every_verb_and_completions_name_them_all() {
         "wait",
         "top",
         "ssh",
+        "check-workflow",
         "config",
         "version",
         "man",
