@@ -148,7 +148,8 @@ impl<'a> Matcher<'a> {
     }
 
     /// Picks at most `lack` machines for a request among those nobody was given: first what the queue named, then what
-    /// the request itself still lists, then what expires last, and at the end what is used last.
+    /// the request itself still lists, then what served its trust domain, what expires last, and
+    /// at the end what is used last.
     pub(super) fn pick(&mut self, key: &RequestKey, demand: &Demand, lack: u32) -> Share {
         let mut share = Share::default();
         let groups = self.fit(demand);
@@ -179,7 +180,11 @@ impl<'a> Matcher<'a> {
             self.met.retain(|former| former != key);
             return Some(listed.remove(at));
         }
-        let last = groups.iter().copied().max_by_key(|at| self.cursors[*at].head);
+        // Those of its own trust domain first: nobody else can use them.
+        let order = |cursor: &Cursor<'_>| {
+            (cursor.head.is_some() && !cursor.group.trust_domain.is_empty(), cursor.head)
+        };
+        let last = groups.iter().copied().max_by_key(|at| order(&self.cursors[*at]));
         let last = last.and_then(|at| self.cursors[at].head.take().map(|(_, arn)| (at, arn)));
         last.or_else(|| self.next_last(groups))
     }

@@ -174,6 +174,15 @@ fn a_machine_that_its_former_request_lists_is_for_nobody_else() {
 }
 
 #[test]
+fn a_request_takes_what_served_its_own_domain_before_what_anybody_can_use() {
+    let mut scene = Scene::with(json!({}));
+    scene.add(machine("i-1").pooled().until(500).with(|i| i.trust_domain = "owner:acme".into()));
+    scene.add(machine("i-2").pooled().until(700));
+    scene.put(&request("1", 1, json!({})));
+    assert_eq!(scene.claims(), [("1".to_owned(), vec!["i-1".to_owned()])]);
+}
+
+#[test]
 fn those_that_expire_last_go_first_and_what_the_queue_names_before_them() {
     let mut scene = Scene::with(json!({}));
     for (name, until) in [("i-1", 500), ("i-2", 700), ("i-3", 600)] {
