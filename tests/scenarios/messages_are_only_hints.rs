@@ -17,7 +17,10 @@ fn counted(world: &World, outcome: &str) -> f64 {
 #[tokio::test(start_paused = true)]
 async fn messages_that_could_be_read_become_no_dead_letters() {
     let world = World::new();
-    world.pool(linux(12, 12)).await;
+    let mut pool = linux(12, 12);
+    // None of them ends to make room for the request.
+    pool["sharing"] = json!({"quotas": {"other/*": {"guaranteed": 12}}});
+    world.pool(pool).await;
     world.start();
     while world.pooled().len() < 12 {
         world.sleep(1).await;

@@ -40,6 +40,13 @@ struct Cursor<'a> {
     kept: u32,
 }
 
+impl<'a> Cursor<'a> {
+    /// Where its next machine comes in the order of claims, the greatest first.
+    fn order(&self) -> (bool, Option<&'a (Timestamp, InstanceArn)>) {
+        (self.head.is_some() && !self.group.trust_domain.is_empty(), self.head)
+    }
+}
+
 /// The groups that a demand accepts, and why it refuses the others.
 #[derive(Default)]
 struct Fit {
@@ -181,10 +188,7 @@ impl<'a> Matcher<'a> {
             return Some(listed.remove(at));
         }
         // Those of its own trust domain first: nobody else can use them.
-        let order = |cursor: &Cursor<'_>| {
-            (cursor.head.is_some() && !cursor.group.trust_domain.is_empty(), cursor.head)
-        };
-        let last = groups.iter().copied().max_by_key(|at| order(&self.cursors[*at]));
+        let last = groups.iter().copied().max_by_key(|at| self.cursors[*at].order());
         let last = last.and_then(|at| self.cursors[at].head.take().map(|(_, arn)| (at, arn)));
         last.or_else(|| self.next_last(groups))
     }

@@ -33,7 +33,7 @@ const GIVEN_BACK: Duration = Duration::from_secs(60);
 /// How long GitHub takes the credential for a wrong one.
 const WRONG: Duration = Duration::from_secs(180);
 /// How long the yard is watched.
-const LENGTH: Duration = Duration::from_secs(1800);
+const LENGTH: Duration = Duration::from_secs(3600);
 
 /// Lives one seed; tells what is broken, and how many requests were served.
 pub(crate) async fn live(world: &Arc<World>, seed: u64) -> Result<u64, String> {

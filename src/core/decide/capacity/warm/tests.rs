@@ -164,7 +164,7 @@ fn quiet(scene: &mut Scene, minutes: u64) -> (u32, u32) {
         for _ in 0..count {
             name += 1;
             let now = scene.now.wall;
-            let until = Threshold { at: crate::model::after(now, secs(1800)), set_at: now };
+            let until = Threshold { at: crate::model::after(now, secs(1800 + name % 50)), set_at: now };
             let booted = machine(&format!("i-{name}")).pooled().with(|i| {
                 (i.threshold, i.facts.created_at) = (Some(until), now);
                 i.facts.launch_id = None;

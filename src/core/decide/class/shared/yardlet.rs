@@ -31,10 +31,12 @@ pub(super) struct Yardlet {
     /// How long each request waited for its last machine, by repository and in the order of their service.
     pub(super) waited: BTreeMap<String, Vec<u64>>,
     pub(super) failed: Vec<String>,
+    /// Idle machines that ended to make room, in whose place others come.
+    ended_idle: u64,
 }
 
 impl Yardlet {
-    /// A class with so many machines, all free, which cannot have more.
+    /// A class with so many machines, all free, which cannot have more; in the place of one that ends another comes.
     pub(super) fn new(machines: usize, sharing: serde_json::Value) -> Self {
         let mut spec = json!({"max": machines, "maxAgeSeconds": 100_000_000, "idleSeconds": 100_000_000});
         if !sharing.is_null() {
@@ -46,7 +48,7 @@ impl Yardlet {
         }
         let (used, waited, failed) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
         let (jobs, lasts, asked) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self { scene, second: 0, jobs, lasts, asked, next: 0, chance: 1, used, waited, failed }
+        Self { scene, second: 0, jobs, lasts, asked, next: 0, chance: 1, used, waited, failed, ended_idle: 0 }
     }
 
     /// The same yard with other chances.
@@ -130,6 +132,8 @@ impl Yardlet {
             for action in &actions {
                 if let Effect::Pool(_) = &action.effect {
                     self.scene.see(Observation::Reported(linux()));
+                } else if let Effect::Instance(step, _) = &action.effect {
+                    self.ended_idle += u64::from(!step.after.state().live());
                 } else if let Effect::Claim { request, .. } = &action.effect {
                     self.claimed(&request.after);
                 } else if let Effect::Request(step) = &action.effect
@@ -194,6 +198,10 @@ impl Yardlet {
         while let Some(entry) = self.jobs.first_entry().filter(|entry| entry.key().0 <= self.second) {
             let job = entry.remove();
             self.ended(&job);
+        }
+        for _ in 0..std::mem::take(&mut self.ended_idle) {
+            self.next += 1;
+            self.scene.add(machine(&format!("i-{:06}", 900_000 + self.next)).pooled().until(10_000_000));
         }
         asks(self);
         self.act();
