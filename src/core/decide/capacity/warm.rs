@@ -12,6 +12,8 @@ use crate::yard::{Class, Stock};
 
 /// Up to so many requests the chances are computed one by one; of more, their means are close enough.
 const ONE_BY_ONE: u32 = 64;
+/// How likely each number of requests is, up to [`ONE_BY_ONE`].
+type Chances = [f64; ONE_BY_ONE as usize + 1];
 /// Which part of the next requests may find none, and how many of them.
 const LATE: (f64, f64) = (0.05, 0.5);
 /// From which chance on a trust domain is as good as certain.
@@ -105,9 +107,10 @@ fn exact(desired: u32, anybody: u32, domains: &[(f64, u32)]) -> u32 {
     let covered = domains.iter().filter(|(_, machines)| *machines > 0);
     let elsewhere = 1.0 - covered.clone().map(|(chance, _)| chance).sum::<f64>();
     // How likely it is that so many requests find no machine of their own domain.
-    let mut left_over = vec![1.0];
+    let mut left_over: Chances = [0.0; ONE_BY_ONE as usize + 1];
+    left_over[0] = 1.0;
     for (chance, machines) in covered.copied().chain([(elsewhere, 0)]) {
-        left_over = beside(&left_over, &binomial(desired, chance), machines);
+        left_over = beside(&left_over, &binomial(desired, chance), machines, desired);
     }
     let most_late = (LATE.0 * f64::from(desired)).min(LATE.1);
     let late = |served: u32| {
@@ -117,35 +120,33 @@ fn exact(desired: u32, anybody: u32, domains: &[(f64, u32)]) -> u32 {
     (0..desired).find(|more| late(anybody.saturating_add(*more)) <= most_late).unwrap_or(desired)
 }
 
-/// The sums of what is left over before and of the requests of a domain beyond its machines.
-fn beside(before: &[f64], requests: &[f64], machines: u32) -> Vec<f64> {
-    let machines = machines as usize;
-    let most = before.len() - 1 + requests.len().saturating_sub(machines + 1);
-    // No more requests come than come.
-    let most = most.min(requests.len() - 1);
-    let mut sums = vec![0.0; most + 1];
-    for (had, first) in before.iter().enumerate() {
-        for (came, second) in requests.iter().enumerate() {
-            sums[(had + came.saturating_sub(machines)).min(most)] += first * second;
+/// The sums of what is left over before and of the requests of a domain beyond its machines; no more requests come than
+/// `all`.
+fn beside(before: &Chances, requests: &Chances, machines: u32, all: u32) -> Chances {
+    let (machines, all) = (machines as usize, all as usize);
+    let mut sums = [0.0; ONE_BY_ONE as usize + 1];
+    for (had, first) in before[..=all].iter().enumerate().filter(|(_, first)| **first > 0.0) {
+        for (came, second) in requests[..=all].iter().enumerate() {
+            sums[(had + came.saturating_sub(machines)).min(all)] += first * second;
         }
     }
     sums
 }
 
 /// How likely each number of `all` requests is of a domain with this chance.
-fn binomial(all: u32, chance: f64) -> Vec<f64> {
+fn binomial(all: u32, chance: f64) -> Chances {
     let (yes, no) = (chance.clamp(0.0, 1.0), 1.0 - chance.clamp(0.0, 1.0));
     // From the end that is the more likely, so that nothing vanishes.
     let turned = yes > no;
     let (rare, usual) = if turned { (no, yes) } else { (yes, no) };
     let mut next = usual.powi(i32::try_from(all).unwrap_or(i32::MAX));
-    let mut chances = Vec::new();
-    for came in 0..=all {
-        chances.push(next);
+    let mut chances = [0.0; ONE_BY_ONE as usize + 1];
+    for (came, chance) in (0..=all).zip(&mut chances) {
+        *chance = next;
         next *= rare / usual * f64::from(all - came) / f64::from(came + 1);
     }
     if turned {
-        chances.reverse();
+        chances[..=all as usize].reverse();
     }
     chances
 }
