@@ -55,7 +55,6 @@ bugs! {
     RefusalHoldsClass = "a refusal of what one request chose holds back the launches of its class",
     SurplusKept = "an operator keeps idle machines that no waiting request can use",
     DeniedIsNotFound = "an operator takes a wrong credential for a run that is not there",
-    RuntimeFromRegistration = "a machine's maximum runtime counts from its own registration",
     ReservationKept = "an operator never takes back what a request held that failed at its deadline",
 }
 
@@ -85,8 +84,6 @@ pub(crate) fn spoiled(bug: Option<Bug>, writes: &[Write]) -> Vec<Vec<Write>> {
         Some(Bug::VersionNotRaised) => vec![writes.iter().map(same_version).collect()],
         Some(Bug::MarkBeforeDelivery) => vec![writes.iter().map(marked_early).collect()],
         Some(Bug::UsageInMemory) => vec![writes.iter().map(without_usage).collect()],
-        Some(Bug::SurplusKept) if writes.iter().any(ends_surplus) => Vec::new(),
-        Some(Bug::RuntimeFromRegistration) => vec![writes.iter().map(ends_soon).collect()],
         Some(Bug::PenaltyForgotten) => vec![writes.iter().map(as_it_was_used).collect()],
         Some(_) | None => vec![writes.to_vec()],
     }
@@ -117,24 +114,9 @@ fn other_package(write: &Write) -> Write {
 }
 
 /// Whether a write ends an idle machine because there are too many.
-fn ends_surplus(write: &Write) -> bool {
+pub(crate) fn ends_surplus(write: &Write) -> bool {
     let Operation::Update { set, .. } = &write.operation else { return false };
     write.key.pk().starts_with("instance#") && set.get("reason") == Some(&AttributeValue::S("surplus".into()))
-}
-
-/// With the write that makes a machine `running` it gets a deadline of half a minute.
-fn ends_soon(write: &Write) -> Write {
-    let mut write = write.clone();
-    if let Operation::Update { set, .. } = &mut write.operation
-        && set.get("state") == Some(&AttributeValue::S("running".into()))
-        && let Some(AttributeValue::S(at)) = set.get("updatedAt").cloned()
-        && let Some(AttributeValue::M(threshold)) = set.get_mut("threshold")
-        && let Ok(now) = at.parse::<jiff::Timestamp>()
-    {
-        let soon = (now + std::time::Duration::from_secs(30)).to_string();
-        threshold.insert("at".to_owned(), AttributeValue::S(soon));
-    }
-    write
 }
 
 fn same_version(write: &Write) -> Write {

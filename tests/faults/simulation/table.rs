@@ -11,7 +11,9 @@ use runyard::ports::{Change, Page, Store, StoreError, Watch};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::simulation::actor::{Actor, Role};
-use crate::simulation::bugs::{Bug, claims, held_for_long, outweighed, spoiled, tombstones, without_hold};
+use crate::simulation::bugs::{
+    Bug, claims, ends_surplus, held_for_long, outweighed, spoiled, tombstones, without_hold,
+};
 use crate::simulation::fault_rates::Fault;
 use crate::simulation::plans::{Wrong, news};
 use crate::simulation::unreadable::is_spoilt;
@@ -174,8 +176,11 @@ impl Table {
         if world.bug == Some(Bug::ReservationKept) && world.laws.lock().unwrap().of_failed(writes) {
             return Ok(());
         }
+        if world.bug == Some(Bug::SurplusKept) && writes.iter().any(ends_surplus) {
+            return Err(StoreError::Contended);
+        }
         let parts = spoiled(world.bug, writes);
-        let last = parts.len().saturating_sub(1);
+        let last = parts.len() - 1;
         for (n, part) in parts.iter().enumerate() {
             Self::apply(world, &self.0.name, part).await?;
             if n < last {
