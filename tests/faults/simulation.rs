@@ -184,7 +184,7 @@ fn each_of_a_thousand_runs_gets_its_machines_or_a_reason() {
 }
 
 /// Seeds of neighbours in every run of the tests.
-const NEIGHBOURS: u64 = 30;
+const NEIGHBOURS: u64 = 12;
 
 /// L15: a typo, a wrong run, a wrong credential and idle machines of other trust domains cost nobody else his machines.
 #[test]
