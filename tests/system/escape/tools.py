@@ -3,7 +3,6 @@ words, else it is in the environment (C).
 """
 
 import array
-import contextlib
 import ctypes
 import errno
 import fcntl
@@ -239,17 +238,16 @@ def ring(_: str) -> None:
     forever()
 
 
-def storm(_: str, count: str = "40") -> None:
-    """So many processes, each of which has gone before it can be ended. Those that nobody reaps count towards the limit
-    of their user, where they wait for room."""
+def storm(_: str, count: str = "40", pause: str = "0.005") -> None:
+    """So many processes, each of which has gone before it can be ended. Where nobody reaps them each stays one of the
+    machine's tasks."""
     detach()
     for _ in range(int(count)):
         if os.fork() == 0:
             while True:
-                with contextlib.suppress(BlockingIOError):
-                    if os.fork():
-                        os._exit(0)
-                time.sleep(0.005)
+                if os.fork():
+                    os._exit(0)
+                time.sleep(float(pause))
 
 
 def abstract(name: str) -> None:
