@@ -230,10 +230,11 @@ def memory(name: str, flags: str = "0") -> None:
 
 
 def ring(_: str) -> None:
-    """A kernel's thread that polls for us."""
-    detach()
+    """A kernel's thread that polls for us. Where there is none the job is told so."""
     held = ctypes.create_string_buffer(120)
     struct.pack_into("IIIII", held, 0, 0, 0, 2, 0, 600_000)
+    os.close(call(425, 8, held))
+    detach()
     call(425, 8, held)
     forever()
 

@@ -121,7 +121,7 @@ impl<'a> Room<'a> {
         let ends = match made {
             0 => String::new(),
             1 => ", one ends for it now".to_owned(),
-            _ => format!(", {made} end for it now"),
+            more => format!(", {more} end for it now"),
         };
         format!("; {} {} kept for {whom}{ends}", machines(*idle).replacen(' ', " idle ", 1), are(*idle))
     }
