@@ -26,7 +26,8 @@ class RegisteredAhead(Runners):
 
     def judge(self) -> None:
         super().judge()
-        labels = [machine.opened["ahead"]["labels"][0] for machine in self.machines.machines.values()]
+        labels = [machine.opened["ahead"]["labels"][0] for machine in self.machines.machines.values()
+                  if "ahead" in machine.opened]
         told = "".join("".join(operator.log) for operator in self.running) + repr(self.history.steps)
         self.assertFalse([label for label in labels if label in told], "the label at rest stands in a record or a log")
 
