@@ -128,6 +128,8 @@ pub struct Yard {
     pub ends: BTreeMap<String, EndOfLife>,
     /// The classes that GitHub refuses the labels of claims whose runners were registered ahead.
     pub(crate) refused_labels: BTreeMap<ClassName, RefusedLabels>,
+    /// How many orders in a row had no certain answer, of whichever launch, as far as that lengthens a pause.
+    pub(crate) unclear: u32,
     /// The accounts for which GitHub did not answer when it was last asked, in lower case.
     pub github_down: BTreeSet<String>,
     /// When the last complete list of the table was begun, on the monotonic clock.

@@ -153,7 +153,9 @@ fn retry(cx: &Context<'_>, tracked: &TrackedLaunch, ordered: &Ordered) -> Plan {
     if let Some(why) = spent.filter(|_| complete) {
         return fail(cx, launch, why);
     }
-    let pause = (ASK_AGAIN * 2_u32.pow(ordered.times.min(8))).min(ASK_AGAIN_MOST);
+    // A provider that answers nobody is asked no more often because there are many who ask.
+    let times = ordered.times.max(cx.yard.unclear).min(8);
+    let pause = (ASK_AGAIN * 2_u32.pow(times)).min(ASK_AGAIN_MOST);
     if cx.now.mono >= ordered.at + pause && cx.role.lease.is_some() {
         return Plan::act(Planned::order(order_of(cx, launch, pool)));
     }

@@ -12,6 +12,9 @@ use crate::ports::{ComputeError, Launched, Machine, MachineState, StateReason};
 /// Longest reason of a refused launch that is kept, in characters.
 const REFUSAL: usize = 300;
 
+/// After so many orders without a certain answer the pause grows no more.
+const LONGEST_PAUSE: u32 = 8;
+
 impl Yard {
     pub(crate) fn stands(
         &mut self,
@@ -114,6 +117,10 @@ impl Yard {
         let came =
             if matches!(came, Came::TokenSpent) && ordered.since < now.mono { Came::Unclear } else { came };
         tracked.ordered = Some(ordered);
+        self.unclear = match came {
+            Came::Unclear => (self.unclear + 1).min(LONGEST_PAUSE),
+            Came::Machines | Came::NoneToHave | Came::Refused(_) | Came::TokenSpent => 0,
+        };
         let offering = self.offering_of(&launch);
         let class = self.classes.entry(class).or_default();
         if class.is_chosen(&offering) {

@@ -426,3 +426,23 @@ fn a_machine_of_a_type_the_request_refuses_is_not_bound_to_it() {
     assert_eq!(brought(json!({}), keeps, "t3.micro"), (Place::Terminated, false, 1), "its class refuses it");
     assert_eq!(brought(json!({}), json!({}), "t3.micro"), (Place::CreatedBound, true, 0));
 }
+
+#[test]
+fn a_provider_that_answers_nobody_is_asked_no_more_often_for_a_new_launch() {
+    let unclear = || Err(ComputeError::Unknown("503".into()));
+    let mut scene = yard(1, None);
+    (0..5).for_each(|_| drop(scene.see(Observation::Ordered("l-1".parse().unwrap(), unclear()))));
+    scene.put(&launch("l-2", 1, None));
+    let of_new = |scene: &Scene| scene.judge(&Unit::Launch("l-2".parse().unwrap())).actions.len();
+    assert_eq!(of_new(&scene), 1, "the first order waits for nobody");
+    scene.see(Observation::Ordered("l-2".parse().unwrap(), unclear()));
+    scene.wait(29);
+    assert_eq!(of_new(&scene), 0, "its second comes as late as the others'");
+    scene.wait(1);
+    assert_eq!(of_new(&scene), 1);
+    // One certain answer, to whomever it may be.
+    scene.see(Observation::Ordered("l-1".parse().unwrap(), Err(ComputeError::NoCapacity("none".into()))));
+    scene.see(Observation::Ordered("l-2".parse().unwrap(), unclear()));
+    scene.wait(2);
+    assert_eq!(of_new(&scene), 1);
+}
