@@ -56,6 +56,21 @@ async fn a_full_zone_is_made_up_for_by_the_next_and_told_of() {
 }
 
 #[tokio::test]
+async fn a_zone_that_had_none_is_left_out_of_the_next_launch_alike_and_not_of_others() {
+    let (peer, compute) = yard().await;
+    peer.rules(|rules| {
+        rules.capacity.insert(("eu-central-1a".into(), "on-demand".into()), 0);
+    });
+    compute.launch(&wanted(1)).await.unwrap();
+    assert_eq!(subnets_asked_for(&peer).len(), 3);
+    let another = |usage, name| order(&spec(&SUBNETS.map(|(id, _)| id)), name, 1, usage);
+    compute.launch(&another(UsageClass::OnDemand, "l-2")).await.unwrap();
+    assert_eq!(subnets_asked_for(&peer), [SUBNETS[1].0, SUBNETS[2].0]);
+    compute.launch(&another(UsageClass::Spot, "l-3")).await.unwrap();
+    assert_eq!(subnets_asked_for(&peer).len(), 3, "spot machines are had from other pools");
+}
+
+#[tokio::test]
 async fn spot_beyond_the_limit_is_a_lack_and_what_was_had_is_kept() {
     let (peer, compute) = yard().await;
     peer.rules(|rules| rules.spot_limit = Some(2));
