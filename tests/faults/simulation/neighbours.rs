@@ -52,8 +52,8 @@ pub(crate) async fn live(world: &Arc<World>, seed: u64) -> Result<u64, String> {
     (1..=2).for_each(|n| drop(tokio::spawn(operators::operate(world.clone(), format!("op-{n}")))));
     // Until somebody leads and has listed everything.
     sleep(Duration::from_secs(30)).await;
-    spawn_local(asks_for_a_typo(world.clone(), 9_000 + seed % 7));
-    spawn_local(names_no_run(world.clone(), 8_000 + seed % 7));
+    spawn_local(asks_for_a_typo(world.clone(), "typo", 9_000 + seed % 7, true));
+    spawn_local(asks_for_a_typo(world.clone(), "runs", 8_000 + seed % 7, false));
     if chance.percent(50) {
         spawn_local(wrong_credential(world.clone(), chance.seconds(100..600)));
     }
@@ -150,63 +150,25 @@ async fn until_asked(actor: &Arc<Actor>, key: &RecordId, asked: &[&str]) {
     }
 }
 
-/// A workflow asks again and again for types that there are not.
-async fn asks_for_a_typo(world: Arc<World>, first: u64) {
-    let actor = Actor::new(&world, "typo", Role::Workflow);
+/// A workflow asks again and again for types that there are not; of a run that GitHub knows, or of one that it does not.
+async fn asks_for_a_typo(world: Arc<World>, name: &str, first: u64, known: bool) {
+    let actor = Actor::new(&world, name, Role::Workflow);
+    let repository = format!("bad/{name}");
     for number in (first..).step_by(7) {
-        world.github.set_run("bad", "typo", number, RunState::Active { attempt: 1 });
+        if known {
+            world.github.set_run("bad", name, number, RunState::Active { attempt: 1 });
+        }
         let run = number.to_string();
-        let asked = [
-            "provision",
-            "--class",
-            "small",
-            "--count",
-            "1",
-            "--timeout",
-            "10m",
-            "--run-id",
-            &run,
-            "--repository",
-            "bad/typo",
-            "--attempt",
-            "1",
-            "--allowed-instance-types",
-            TYPO,
-        ];
-        let key = key("bad/typo", number);
-        until_asked(&actor, &key, &asked).await;
+        let of_run = ["--run-id", &run, "--repository", &repository, "--attempt", "1"];
+        let asked = ["provision", "--class", "small", "--count", "1", "--timeout", "10m"];
+        let typo = ["--allowed-instance-types", TYPO];
+        let key = key(&repository, number);
+        until_asked(&actor, &key, &[&asked[..], &of_run, &typo].concat()).await;
         let over = |request: &Request| request.phase().is_final();
         while !world.laws.lock().unwrap().request_of(&key).is_some_and(over) {
             sleep(Duration::from_secs(2)).await;
         }
         sleep(Duration::from_secs(20)).await;
-    }
-}
-
-/// A workflow names a run that GitHub does not know.
-async fn names_no_run(world: Arc<World>, first: u64) {
-    let actor = Actor::new(&world, "no-run", Role::Workflow);
-    for number in (first..).step_by(7) {
-        let run = number.to_string();
-        let asked = [
-            "provision",
-            "--class",
-            "small",
-            "--count",
-            "1",
-            "--timeout",
-            "2m",
-            "--run-id",
-            &run,
-            "--repository",
-            "bad/runs",
-            "--attempt",
-            "1",
-            "--allowed-instance-types",
-            TYPO,
-        ];
-        until_asked(&actor, &key("bad/runs", number), &asked).await;
-        sleep(Duration::from_secs(90)).await;
     }
 }
 
