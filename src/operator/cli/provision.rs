@@ -55,7 +55,8 @@ pub(crate) struct ProvisionArgs {
     /// Which EC2 types will do instead of the pool's, such as 'c* m*'
     #[arg(long, value_name = "GLOBS", value_parser = types)]
     allowed_instance_types: Option<InstanceTypes>,
-    /// How long a machine may run for this request [default: the class's, else 6h]
+    /// How long a machine may run for this request [default: the class's, else 6h; 30m where
+    /// GitHub is not asked for runs]
     #[arg(long, value_name = "DURATION", value_parser = duration::run, allow_negative_numbers = true)]
     max_runtime: Option<Duration>,
     /// How long the request waits for its machines [default: 10m]

@@ -1,6 +1,6 @@
-//! Watches the workflow runs of requests that hold machines or wait for some. A run that was cancelled, or whose runner died, never
-//! reaches its release step; the operator then releases its request (`releasedBy`). Only a completed run or a later
-//! attempt is an end; a run that GitHub does not know is not.
+//! Watches the workflow runs of requests that hold machines or wait for some. A run that was cancelled, or whose
+//! runner died, never reaches its release step; the operator then releases its request (`releasedBy`). Only a
+//! completed run or a later attempt is an end; a run that GitHub does not know is not.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Builds the `CreateFleet` call for a launch order and reads its answer. Each launch is one fleet of type `instant`,
-//! so that EC2 reports at once what it launched and what it lacked. The order alone determines the call, except for the
-//! choice of a zone's subnet with the most free addresses, and for zones and types that lacked capacity lately. So a call repeated after a restart is usually the same, and
-//! its token returns the same machines; where it differs, EC2 reports a spent token, and the machines are found by
-//! their tags.
+//! so that EC2 reports at once what it launched and what it lacked. The order alone determines the call, except for
+//! the choice of a zone's subnet with the most free addresses, and for zones and types that lacked capacity lately. So
+//! a call repeated after a restart is usually the same, and its token returns the same machines; where it differs, EC2
+//! reports a spent token, and the machines are found by their tags.
 
 use std::collections::BTreeSet;
 
