@@ -22,6 +22,11 @@ const JOB: u64 = 12;
 /// Most attempts to launch in a minute while none succeeds: each of the open launches asks again by itself, after 0.5 s
 /// and then after twice the pause each time.
 const LAUNCHES: usize = 30;
+/// Requests of the crowd, and the machines of each.
+const CROWD: u32 = 4;
+const EACH: u32 = 6;
+/// Most calls from an intent to launch to a machine that serves, its request's and its launch's included.
+const CALLS_OF_A_MACHINE: usize = 8;
 /// How long a machine waits past its threshold before it ends itself (`timing.grace`).
 const GRACE: SignedDuration = SignedDuration::from_mins(5);
 /// Machines kept warm.
@@ -114,9 +119,9 @@ impl Drill {
 
     /// Workflows that want more machines than there are, and have patience.
     async fn crowd(&self, name: &str) {
-        for run in 0..4 {
+        for run in 0..CROWD {
             let more = json!({"timeoutSeconds": 10 * 3600, "maxRuntimeMinutes": 60});
-            let key = self.world.provision(&format!("{name}-{run}"), "linux", 6, more).await;
+            let key = self.world.provision(&format!("{name}-{run}"), "linux", EACH, more).await;
             self.runs.borrow_mut().push((key, *self.minute.borrow() + JOB));
         }
     }
@@ -240,8 +245,9 @@ async fn three_hours_without_the_table_and_eight_without_launches_cost_no_job() 
          {without_table:?}, in all {peaks:?}",
         drill.guarded.borrow().len()
     );
+    // In the minute in which launches come back the whole crowd gets its machines, each by a few writes of its own.
     assert!(
-        peaks["all"] <= 2 * steady["all"],
+        peaks["all"] <= 2 * steady["all"] + (CROWD * EACH) as usize * CALLS_OF_A_MACHINE,
         "{peaks:?} in the busiest minute, {steady:?} when all is well"
     );
     assert!(peaks["launches"] <= LAUNCHES, "{peaks:?}");
