@@ -23,6 +23,8 @@ use crate::task::{Executor, Task, TaskOutcome};
 
 /// Longest wait between two reads while the table does not answer.
 const LONGEST: Duration = Duration::from_secs(10);
+/// Longest wait for the record after GitHub forgot a runner; without the table the machine goes on by itself.
+const LOOK: Duration = Duration::from_secs(5);
 
 /// Reads the instance record at every poll, sooner while something is awaited, and publishes it. A failed read changes nothing.
 pub async fn read_record(
@@ -146,6 +148,9 @@ impl RegistrationLoop {
                     // Not in the line of the log, which may be off: what is done must not be waited for again.
                     let task = doing.take().map(|doing| doing.task);
                     tracing::info!(?task, ?outcome, "done");
+                    if outcome.is_forgotten() {
+                        self.look_again(&stop).await;
+                    }
                     let learns = outcome.tells_of_a_registration();
                     let keeps = outcome.changes_what_is_kept();
                     let (now, chance) = (self.clock.elapsed(), chance(self.entropy.as_ref()));
@@ -162,6 +167,19 @@ impl RegistrationLoop {
                 () = stop.cancelled() => return Ok(None),
             }
         }
+    }
+
+    /// Waits for a read of the record that began after this. Whoever removed the runner at GitHub wrote before that
+    /// what is to become of the machine: a claim that a person wants to see must not be cleaned for another runner.
+    async fn look_again(&mut self, stop: &CancellationToken) {
+        self.seen.borrow_and_update();
+        let reads = async {
+            // The first may have begun before.
+            for _ in 0..2 {
+                self.seen.changed().await.ok();
+            }
+        };
+        stop.run_until_cancelled(tokio::time::timeout(LOOK, reads)).await;
     }
 
     fn judge(&mut self, local: &Local) -> Effects {

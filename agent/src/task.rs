@@ -297,6 +297,11 @@ impl TaskOutcome {
         }
     }
 
+    /// Whether a runner ended because GitHub does not know it any more.
+    pub const fn is_forgotten(&self) -> bool {
+        matches!(self, Self::Ended { end: RunnerEnd::Forgotten(_), .. })
+    }
+
     /// Whether the number of a registered runner can be known after it.
     pub const fn tells_of_a_registration(&self) -> bool {
         match self {

@@ -1,6 +1,6 @@
 use std::sync::Mutex;
 
-use runyard_core::model::{Item, Signal};
+use runyard_core::model::{AttributeValue, Item, Signal};
 
 use super::*;
 use crate::agent::{End, Parts, Timing, run};
@@ -8,7 +8,7 @@ use crate::clock::SystemEntropy;
 use crate::guard::Lengths;
 use crate::logs::Ring;
 use crate::power::Exit;
-use crate::task::{GithubFailure, RunnerProcess};
+use crate::task::{GithubFailure, RunnerEnd, RunnerProcess};
 use crate::testing::{
     FakeExecutor, FakeRecords, TestClock, arn, instance, key, removal_credential, run_credential, sealed,
     with,
@@ -166,6 +166,37 @@ async fn while_github_is_away_it_keeps_trying_and_says_nothing() {
     assert!(test.records.shown().unwrap().says("c1").is_none());
     tokio::time::sleep(Duration::from_secs(600)).await;
     test.records.says(Signal::RegOk, "c1").await;
+}
+
+fn forgotten() -> (&'static str, TaskOutcome) {
+    ("serve", TaskOutcome::Ended { worked: false, end: RunnerEnd::Forgotten("it was deleted".to_owned()) })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_held_machine_whose_runner_is_removed_before_its_record_is_read_keeps_what_was_left() {
+    let test = TestAgent::new(registered("running", "42", "c1"));
+    let stopped = ("stop", TaskOutcome::Stopped { registered: false });
+    let executor = FakeExecutor::answering(listening().into_iter().chain([forgotten(), stopped]));
+    let _agent = tokio::spawn(test.agent(&executor));
+    test.records.says(Signal::RegOk, "c1").await;
+    let mut held = released("c1");
+    held.insert("hold".to_owned(), AttributeValue::M([].into()));
+    test.records.set(Some(held));
+    tokio::time::sleep(POLL * 10).await;
+    assert_eq!(executor.asked().split_off(4), ["serve c1", "stop c1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_runner_that_github_forgot_is_made_anew_where_the_record_says_so_or_nothing() {
+    for silent in [false, true] {
+        let test = TestAgent::new(registered("running", "42", "c1"));
+        let executor = FakeExecutor::answering(listening().into_iter().chain([forgotten()]));
+        let _agent = tokio::spawn(test.agent(&executor));
+        test.records.says(Signal::RegOk, "c1").await;
+        *test.records.away.lock().unwrap() = silent;
+        tokio::time::sleep(POLL * 10).await;
+        assert_eq!(executor.asked().split_off(4), ["serve c1", "renew c1"], "{silent}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
