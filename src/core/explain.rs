@@ -16,5 +16,5 @@ pub use evidence::{Said, evidence, related, wrong};
 pub use forecast::{Forecast, Pace, Place, forecast, no_end};
 pub use plan::{judge, picture};
 pub use record::{explain, is_settled, machine, pool, remark};
-pub use shares::{ShareReport, before, shares};
+pub use shares::{ShareReport, before, braked, shares};
 pub use sizing::hours_ahead;

@@ -18,6 +18,7 @@ use self::ahead::RefusedLabels;
 mod ahead;
 mod beats;
 mod boots;
+mod brakes;
 mod class;
 mod counts;
 mod decay;
@@ -40,6 +41,7 @@ mod unread;
 mod visits;
 
 pub(crate) use beats::{Doubt, believable};
+pub(crate) use brakes::Brake;
 pub use class::{Class, LaunchBackoff};
 pub(crate) use decay::decayed;
 pub(crate) use demand::{Demand, Free, MachineGroup, QueuePosition, Refusal};
@@ -130,6 +132,8 @@ pub struct Yard {
     pub(crate) refused_labels: BTreeMap<ClassName, RefusedLabels>,
     /// How many orders in a row had no certain answer, of whichever launch, as far as that lengthens a pause.
     pub(crate) unclear: u32,
+    /// Repositories after whose jobs clean-ups failed.
+    pub(crate) brakes: brakes::Brakes,
     /// The accounts for which GitHub did not answer when it was last asked, in lower case.
     pub github_down: BTreeSet<String>,
     /// When the last complete list of the table was begun, on the monotonic clock.
@@ -250,6 +254,16 @@ impl Yard {
     /// Open requests (accepted and not ended) of a repository.
     pub(crate) fn open_requests(&self, repository: &Repository) -> u32 {
         self.open.get(&repository.as_str().to_ascii_lowercase()).copied().unwrap_or(0)
+    }
+
+    /// Why the machines of a repository's claims serve nobody else now, and until when; none where they do.
+    pub(crate) fn brake(&self, repository: &Repository, now: jiff::Timestamp) -> Option<Brake> {
+        self.brakes.of_repository(repository, now)
+    }
+
+    /// How many clean-ups failed in a row after jobs of each repository within the last hour.
+    pub fn failed_clean_ups(&self, now: jiff::Timestamp) -> impl Iterator<Item = (&str, usize)> {
+        self.brakes.failed(now)
     }
 
     /// Whether a notice from EC2 needs no action now: the machine is not ours, has ended, or is only at risk, which its

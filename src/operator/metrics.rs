@@ -5,6 +5,7 @@
 //! Over 400 lines: one method for each thing that is counted.
 
 mod classes;
+mod cleanups;
 mod families;
 mod machines;
 #[cfg(test)]
@@ -32,6 +33,7 @@ use crate::ports::github::EndOfLife;
 use crate::ports::{Clock, QueueDepth};
 use crate::yard::BackoffKind;
 use classes::Classes;
+use cleanups::CleanUps;
 use families::Families;
 use machines::LeaseSeen;
 use shares::Shares;
@@ -89,6 +91,7 @@ struct Changing {
     waiting: BTreeMap<String, Timestamp>,
     lease: Option<LeaseSeen>,
     shares: Shares,
+    clean_ups: CleanUps,
 }
 
 impl fmt::Debug for Metrics {
@@ -127,7 +130,9 @@ impl Metrics {
         }
         let now = clock.elapsed();
         let (classes, waiting, shares) = (Classes::default(), BTreeMap::new(), Shares::register(&registry));
-        let changing = Changing { classes, resynced: now, streamed: now, waiting, lease: None, shares };
+        let clean_ups = CleanUps::register(&registry);
+        let changing =
+            Changing { classes, resynced: now, streamed: now, waiting, lease: None, shares, clean_ups };
         Self(Arc::new(Inner { clock, registry, families, changing: Mutex::new(changing) }))
     }
 
@@ -216,6 +221,11 @@ impl Metrics {
         if changing.classes.label(class.as_str()) == class.as_str() {
             changing.shares.set(class.as_str(), shares);
         }
+    }
+
+    /// How many clean-ups in a row failed after jobs of each repository. The 20 with the most have series of their own.
+    pub fn failed_cleanups<'a>(&self, failed: impl Iterator<Item = (&'a str, usize)>) {
+        self.changing().clean_ups.set(failed);
     }
 
     /// Since when the oldest request of a class waits; none when none does.

@@ -9,6 +9,7 @@ mod a_line_of_requests;
 mod a_machine_falls_silent;
 mod a_machine_is_interrupted;
 mod a_machine_is_lost_at_its_provider;
+mod a_machine_is_never_clean;
 mod a_machine_never_registers;
 mod a_record_cannot_be_read;
 mod a_request_is_released_and_its_machine_reused;

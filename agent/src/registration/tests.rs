@@ -173,7 +173,7 @@ fn forgotten() -> (&'static str, TaskOutcome) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_held_machine_whose_runner_is_removed_before_its_record_is_read_keeps_what_was_left() {
+async fn a_held_machine_whose_runner_is_removed_early_keeps_what_was_left() {
     let test = TestAgent::new(registered("running", "42", "c1"));
     let stopped = ("stop", TaskOutcome::Stopped { registered: false });
     let executor = FakeExecutor::answering(listening().into_iter().chain([forgotten(), stopped]));

@@ -214,7 +214,9 @@ impl<'a> MachineView<'a> {
             return Some((Reason::BootFailed, Note::warning("BootFailed", message)));
         }
         if self.instance.claim.is_some() && self.says() == Some(Signal::RemoveRegFailed) {
-            let message = format!("it could not be cleaned{}", self.detail());
+            let of = self.instance.claim.as_ref().and_then(|claim| claim.request.request());
+            let of = of.map(|request| format!(" after jobs of {}", request.repository)).unwrap_or_default();
+            let message = format!("it could not be cleaned{of}{}", self.detail());
             return Some((Reason::CleanupFailed, Note::warning("CleanupFailed", message)));
         }
         self.interrupted().or_else(|| self.passed(self.cx.now.wall))

@@ -14,7 +14,7 @@ const fn meaning(reason: Reason) -> &'static str {
         Reason::Interrupted => "EC2 took it back",
         Reason::Drifted => "it no longer matched its class",
         Reason::Surplus => "its class had more machines than it may have",
-        Reason::MaxUses => "it had served as many claims as its class allows",
+        Reason::MaxUses => "it had served as many claims as it may",
         Reason::MaxAge => "it was older than its class allows",
         Reason::Expired => "a person asked for its end",
         Reason::Orphan => "no record named it",

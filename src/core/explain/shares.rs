@@ -73,6 +73,11 @@ pub fn shares(yard: &Yard, now: Now, name: &ClassName) -> Vec<ShareReport> {
     names.into_iter().map(report).collect()
 }
 
+/// What is to be said of repositories after whose jobs clean-ups failed again and again.
+pub fn braked(yard: &Yard, now: Now) -> Vec<String> {
+    yard.brakes.set(now.wall).map(|(repository, brake)| brake.told(repository)).collect()
+}
+
 /// What a request is told of its share and of its place; empty where its class has no `sharing`.
 pub(super) fn place(yard: &Yard, now: Now, request: &Request) -> Vec<String> {
     let Some(name) = Yard::class_of(request) else { return Vec::new() };

@@ -33,12 +33,12 @@ pub(super) fn document(everything: &[Item], class: Option<&ClassName>, now: Time
             })
         }));
     }
-    json!({"items": items})
+    json!({"items": items, "braked": explain::braked(&yard, now)})
 }
 
 /// Whether there is none.
 pub(super) fn is_empty(document: &Value) -> bool {
-    document["items"].as_array().is_none_or(Vec::is_empty)
+    ["items", "braked"].iter().all(|part| document[part].as_array().is_none_or(Vec::is_empty))
 }
 
 /// The oldest of the requests that hold a part, and how many there are beside it.
@@ -87,5 +87,6 @@ pub(super) fn table(screen: &Screen, document: &Value) -> String {
         ]
     };
     let rows = document["items"].as_array().map(|items| items.iter().map(row).collect()).unwrap_or_default();
-    columns(screen, HEADS, rows)
+    let braked = document["braked"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    braked.fold(columns(screen, HEADS, rows), |text, line| format!("{text}\n{line}\n"))
 }

@@ -236,6 +236,9 @@ impl Executor {
             Effect::SweepRunner(arn, stale) => self.sweep(arn, stale.as_ref()).await,
             Effect::Look(key) => Ok(vec![self.look(key).await.map_err(Failure::Store)?]),
             Effect::Expire(key, expires_at) => {
+                if let Some(arn) = key.instance() {
+                    self.purge(&Agent::key_of(arn)).await?;
+                }
                 let write = Write::delete(key.clone(), Guard::ExpiresAt(expires_at));
                 self.ports.store.write(&write).await.map_err(Failure::Store)?;
                 Ok(vec![Observation::Record(key, None)])
@@ -276,6 +279,22 @@ impl Executor {
         let item =
             self.ports.store.write(&step.after.replacing(&step.before)).await.map_err(Failure::Store)?;
         Ok(vec![Observation::Record(step.after.key(), Some(item))])
+    }
+
+    /// Removes all rows under a machine's own partition key: its role may have written more there than its record.
+    async fn purge(&self, agent: &RecordId) -> Result<(), Failure> {
+        let (pk, mut after) = (agent.pk(), None);
+        loop {
+            let page = self.ports.store.query(&pk, "", after.as_ref()).await.map_err(Failure::Store)?;
+            for key in page.items.iter().filter_map(RecordId::of) {
+                let write = Write::delete(key, Guard::Anything);
+                self.ports.store.write(&write).await.map_err(Failure::Store)?;
+            }
+            after = page.next;
+            if after.is_none() {
+                return Ok(());
+            }
+        }
     }
 
     async fn transact(&self, writes: &[Write], seen: Vec<Observation>) -> Result<Vec<Observation>, Failure> {

@@ -33,6 +33,7 @@ runyard_pool_paused gauge resource_class
 runyard_queue_depth gauge queue,resource_class
 runyard_queue_messages_total counter outcome
 runyard_reconcile_seconds histogram
+runyard_repository_failed_cleanups gauge repository
 runyard_request_failures_total counter reason,resource_class
 runyard_request_ready_seconds histogram resource_class,source
 runyard_requests gauge phase,resource_class
@@ -69,6 +70,7 @@ async fn the_names_types_and_labels_are_the_contracts() {
     let metrics = metrics();
     metrics.class(&class("linux"));
     metrics.shares(&class("linux"), vec![share("acme/web".into(), 1)]);
+    metrics.failed_cleanups([("acme/web", 1)].into_iter());
     let text = metrics.render();
     let families = text.lines().filter_map(|line| line.strip_prefix("# TYPE runyard_")).map(|family| {
         let (name, kind) = family.split_once(' ').unwrap();
@@ -386,4 +388,18 @@ fn twenty_shares_of_a_class_have_series_and_the_others_one_together() {
     assert_eq!(series(&metrics.render()), 3, "who is gone has none");
     metrics.forget(&class("linux"));
     assert_eq!(series(&metrics.render()), 0);
+}
+
+#[test]
+fn twenty_repositories_whose_clean_ups_fail_have_series_and_the_others_one_together() {
+    let metrics = metrics();
+    let names: Vec<String> = (0..30).map(|n| format!("acme/r{n:02}")).collect();
+    metrics.failed_cleanups(names.iter().map(String::as_str).zip([3, 1].into_iter().cycle()));
+    let text = metrics.render();
+    let of =
+        |name: &str| value(&text, &format!("runyard_repository_failed_cleanups{{repository=\"{name}\"}}"));
+    assert_eq!((of("acme/r00"), of("acme/r01"), of("_other")), (3.0, 1.0, 10.0));
+    metrics.failed_cleanups([("acme/web", 2)].into_iter());
+    let series = |text: &str| text.lines().filter(|line| line.starts_with("runyard_repository_")).count();
+    assert_eq!(series(&metrics.render()), 1, "who is gone has none");
 }

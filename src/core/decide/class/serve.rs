@@ -62,6 +62,7 @@ pub(super) fn serve(
         accepting: BTreeMap::new(),
         oldest: None,
         taken: BTreeMap::new(),
+        behind: Vec::new(),
         granted: 0,
         packages: class.pool.as_ref().map(|pool| Packages::of(cx, pool)).unwrap_or_default(),
     };
@@ -70,6 +71,7 @@ pub(super) fn serve(
         Some(_) => pass.by_share(),
     }
     pass.new_ones(waiting.new_ones());
+    pass.those_behind();
     let Pass { mut launches, written, seen, oldest, .. } = pass;
     let made = make_room(cx, spec, launches.ends(), plan);
     if let Some((oldest, lack)) = oldest.filter(|(_, lack)| *lack > made) {
@@ -153,6 +155,8 @@ pub(super) struct Pass<'a, 'p> {
     oldest: Option<(&'a RequestKey, u32)>,
     /// What each share got in this pass, in machines that it claims or that are launched for it.
     pub(super) taken: BTreeMap<ShareName, Taken>,
+    /// Requests that are served after all others.
+    behind: Vec<(&'a RequestKey, Demand)>,
     /// What the request that was served last got.
     pub(super) granted: u32,
     /// The runner packages of its claims; one of a pass tries a new one.
@@ -236,8 +240,32 @@ impl<'a> Pass<'a, '_> {
         }
     }
 
-    /// Serves one request: it claims what fits and asks to launch what it still lacks.
+    /// Serves one request in its turn, unless it waits behind others.
     pub(super) fn one(&mut self, key: &'a RequestKey, demand: &Demand) -> Others {
+        self.granted = 0;
+        if self.cx.yard.brake(&key.repository, self.cx.now.wall).is_none() {
+            return self.serve_one(key, demand);
+        }
+        self.behind.push((key, demand.clone()));
+        Others::MayHave
+    }
+
+    /// Serves the requests of repositories that cost the yard machine after machine.
+    fn those_behind(&mut self) {
+        for (key, demand) in std::mem::take(&mut self.behind) {
+            if self.is_full() {
+                return;
+            }
+            self.serve_one(key, &demand);
+            if let Some(brake) = self.cx.yard.brake(&key.repository, self.cx.now.wall) {
+                self.plan.wait(key, WaitReason::Behind, brake.told(key.repository.as_str()));
+                self.plan.wake_at(self.cx.now.when(brake.until));
+            }
+        }
+    }
+
+    /// It claims what fits and asks to launch what it still lacks.
+    fn serve_one(&mut self, key: &'a RequestKey, demand: &Demand) -> Others {
         let (cx, spec) = (self.cx, self.spec);
         self.granted = 0;
         let Some(request) = cx.yard.request(key) else { return Others::MayHave };

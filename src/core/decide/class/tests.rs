@@ -75,6 +75,38 @@ fn the_oldest_is_served_first_and_ties_go_by_key() {
 }
 
 #[test]
+fn a_repository_whose_clean_ups_fail_waits_behind_others() {
+    let of = |repository: &str, run: &str, since: i64| {
+        request(run, 1, json!({"repository": repository, "acceptedAt": at(since)}))
+    };
+    let scene = |more: serde_json::Value, last: i64| {
+        let mut spec = json!({"reuseWithin": "owner", "max": 1});
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let mut scene = Scene::with(spec);
+        for (name, since) in [("i-7", last - 20), ("i-8", last - 10), ("i-9", last)] {
+            let ended = machine(name).cleaning(&ask("6")).ended(Reason::CleanupFailed);
+            scene.add(ended.with(|i| i.state_since = at(since)));
+        }
+        pooled(&mut scene, &["i-1"]);
+        scene.put(&of("acme/web", "1", -90));
+        scene
+    };
+    for spec in [json!({}), json!({"sharing": {"by": "repository"}})] {
+        let mut alone = scene(spec.clone(), -10);
+        assert_eq!(runs(&alone.claims()), ["1"], "nobody else waits");
+        alone.put(&of("acme/api", "2", -10));
+        assert_eq!(runs(&alone.claims()), ["2"], "the younger one of another repository");
+        let plan = alone.of_class();
+        let waits = plan.waits.iter().filter(|wait| wait.reason == WaitReason::Behind);
+        let told: Vec<&str> = waits.map(|wait| wait.message.as_ref()).collect();
+        assert!(told.iter().any(|told| told.contains("its requests wait behind others")), "{told:?}");
+        let mut later = scene(spec, -3600);
+        later.put(&of("acme/api", "2", -10));
+        assert_eq!(runs(&later.claims()), ["1"], "an hour after the last");
+    }
+}
+
+#[test]
 fn a_younger_request_overtakes_only_with_what_the_older_refuses() {
     let mut scene = Scene::with(json!({}));
     scene.put(&request("1", 2, json!({"acceptedAt": at(-30), "usageClass": "spot"})));

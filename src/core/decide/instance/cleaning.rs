@@ -9,7 +9,7 @@ use super::MachineView;
 impl MachineView<'_> {
     /// `idle`, not pooled: until it is proved clean; then it goes to the pool, unless its time is over.
     pub(super) fn cleaning(&self) -> Option<Plan> {
-        if let Some((reason, note)) = self.served_its_job() {
+        if let Some((reason, note)) = self.served_its_job().or_else(|| self.braked()) {
             return Some(self.end(reason, note));
         }
         match self.says() {
@@ -40,6 +40,14 @@ impl MachineView<'_> {
         let single_use = self.instance.claim.is_some() && self.instance.jobs.single_use();
         let message = "its jobs could become root: it serves no other";
         single_use.then(|| (Reason::MaxUses, Note::normal("MaxUses", message)))
+    }
+
+    /// Whether clean-ups after jobs of its claim's repository failed again and again: then no other is tried, and it
+    /// serves nobody else.
+    fn braked(&self) -> Option<(Reason, Note)> {
+        let request = self.instance.claim.as_ref()?.request.request()?;
+        let brake = self.cx.yard.brake(&request.repository, self.cx.now.wall)?;
+        Some((Reason::MaxUses, Note::warning("CleanupBrake", brake.told(request.repository.as_str()))))
     }
 
     /// Whether the machine has served its time: it is not put into the pool again.

@@ -83,6 +83,7 @@ impl Yard {
         let classes = &mut self.classes;
         tally(classes, arn, &old, false, dirty);
         boots(classes, Some(&old), &tracked.instance, now);
+        self.brakes.sees(Some(&old), &tracked.instance, now.wall);
         tally(classes, arn, &tracked.instance, true, dirty);
         risks(classes, tracked);
         spoke(classes, &old.facts.resource_class, spoke_at, None);
@@ -98,6 +99,7 @@ impl Yard {
     /// Adds a machine that was not known, together with its agent's record if that was seen before.
     fn instance_appears(&mut self, arn: &InstanceArn, new: Instance, now: &Now, dirty: &mut BTreeSet<Unit>) {
         boots(&mut self.classes, None, &new, now);
+        self.brakes.sees(None, &new, now.wall);
         tally(&mut self.classes, arn, &new, true, dirty);
         self.arrived(&new);
         let arn = new.facts.instance_arn.clone();

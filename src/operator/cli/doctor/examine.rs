@@ -72,6 +72,7 @@ pub(crate) fn examine(items: &[Item], now: Timestamp, patience: Duration) -> Vec
 
 fn sort(items: &[Item], findings: &mut Vec<Finding>) -> Records {
     let mut records = Records::default();
+    findings.extend(foreign_rows(items));
     for item in items {
         // What is not ours by its key is nobody's business here.
         let (Some(key), Some(kind)) = (RecordId::of(item), kind_of(item)) else { continue };
@@ -94,6 +95,20 @@ fn sort(items: &[Item], findings: &mut Vec<Finding>) -> Records {
         }
     }
     records
+}
+
+/// Rows that are no records where workflows and machines may write: whoever has such a role can leave as many as it
+/// likes, and only those of a machine are removed with it.
+fn foreign_rows(items: &[Item]) -> Option<Finding> {
+    let is_foreign = |key: &RecordId| {
+        let (pk, sk) = (key.pk(), key.sk());
+        key.kind().is_none() && (pk.starts_with("request#") || (pk.starts_with("agent#") && sk != "log"))
+    };
+    let mut foreign = items.iter().filter_map(RecordId::of).filter(is_foreign);
+    let first = foreign.next()?;
+    let problem = format!("it is no record, and {} more rows like it are none either", foreign.count());
+    let fix = "delete them; CloudTrail's data events of the table name the role that wrote them";
+    Some(warning("ForeignRows", &first, problem, fix, Vec::new()))
 }
 
 fn keep<T: Record>(item: &Item, findings: &mut Vec<Finding>, put: impl FnOnce(RecordId, T)) {

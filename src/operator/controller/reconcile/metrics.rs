@@ -169,6 +169,7 @@ impl Loop {
         metrics.runner_deadline(first_end(&self.yard, &self.policy), self.ports.clock.now());
         let pools = self.yard.classes().filter_map(|(_, class)| class.pool.as_ref());
         metrics.runner_held_back(pools.filter(|pool| pool.status.runner.held_back.is_some()).count());
+        metrics.failed_cleanups(self.yard.failed_clean_ups(self.ports.clock.now()));
         let mut counts = self.count_requests();
         let ending = self.ends();
         for (name, class) in self.yard.classes() {

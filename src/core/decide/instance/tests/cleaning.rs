@@ -1,4 +1,5 @@
-use crate::model::{Instance, Jobs};
+use crate::model::history::{Activity, PastSpan};
+use crate::model::{Instance, Jobs, Repository};
 
 use super::*;
 
@@ -82,4 +83,44 @@ fn a_drained_machine_serves_its_run_and_ends_when_it_is_clean() {
     scene.put(&holding("1", 1, &["i-1"], serde_json::json!({"desired": "released"})));
     scene.add(drained(machine("i-1").cleaning(&ask("1"))).says(Signal::RemoveRegOk));
     assert_eq!(ends(&scene.of_machine("i-1")), Some(Reason::Expired));
+}
+
+/// Machines that ended after jobs of `acme/web`, each at another moment before now, in seconds.
+fn failed_before(scene: &mut Scene, failed: &[(Reason, i64)]) {
+    for (number, (reason, before)) in failed.iter().enumerate() {
+        let cleaned = PastSpan { activity: Activity::Cleaning, from: at(-before - 60), request: None };
+        let built = machine(&format!("i-{}", number + 10)).cleaning(&ask("7")).ended(*reason);
+        scene.add(built.with(|i| (i.state_since, i.spans) = (at(-before), vec![cleaned])));
+    }
+}
+
+#[test]
+fn after_three_clean_ups_that_failed_no_other_is_tried_for_an_hour() {
+    use Reason::{CleanupFailed, Surplus, Threshold as Deadline};
+    for (failed, braked) in [
+        (&[(CleanupFailed, 30), (Deadline, 20), (CleanupFailed, 10)][..], true),
+        (&[(CleanupFailed, 3700), (CleanupFailed, 3650), (CleanupFailed, 3600)], false),
+        (&[(CleanupFailed, 3700), (CleanupFailed, 3650), (CleanupFailed, 3599)], true),
+        (&[(CleanupFailed, 30), (CleanupFailed, 20)], false),
+        (&[(CleanupFailed, 30), (Surplus, 20), (CleanupFailed, 10)], false),
+    ] {
+        let ends_of = |built: Built| {
+            let mut scene = yard(built);
+            failed_before(&mut scene, failed);
+            scene.of_machine("i-1")
+        };
+        // It ends before its agent has said how its cleaning went.
+        let plan = ends_of(machine("i-1").cleaning(&ask("8")));
+        assert_eq!(ends(&plan), braked.then_some(Reason::MaxUses), "{failed:?}");
+        if braked {
+            let told = note(&plan.actions);
+            assert_eq!(told.reason, "CleanupBrake");
+            assert!(told.message.contains("acme/web failed 3 times in a row (i-10, i-11, i-12)"), "{told:?}");
+        }
+        // While its run has it, and once it is proved clean, nothing changes.
+        assert_eq!(ends(&ends_of(machine("i-1").pooled())), None);
+        let mut other = ask("8");
+        other.repository = Repository::parse("acme/api").unwrap();
+        assert_eq!(ends(&ends_of(machine("i-1").cleaning(&other))), None, "another repository's");
+    }
 }

@@ -168,6 +168,17 @@ fn foreign_items_in_the_table_are_no_finding_and_items_under_our_keys_are_examin
 }
 
 #[test]
+fn rows_that_are_no_records_under_requests_and_agents_are_counted() {
+    let row = |pk: &str, sk: &str| attributes([("pk", text(pk)), ("sk", text(sk))]);
+    let logs = row("agent#arn:aws:ec2:eu-west-1:1:instance/i-1", "log");
+    assert_eq!(reasons(std::slice::from_ref(&logs)), [""; 0]);
+    let odd =
+        found(&[row("request#acme/web#1", "x"), row("request#acme/web#1", "y"), logs, row("agent#i-1", "z")]);
+    assert_eq!((odd.len(), odd[0].reason), (1, "ForeignRows"));
+    assert_eq!(odd[0].problem, "it is no record, and 2 more rows like it are none either");
+}
+
+#[test]
 fn what_is_young_or_there_but_unreadable_is_not_missing() {
     assert_eq!(reasons(&[agent(JUST_NOW, 0)]), [""; 0], "its instance may have been read before it was made");
     assert_eq!(reasons(&[pool(), instance("created", "", JUST_NOW)]), [""; 0]);
