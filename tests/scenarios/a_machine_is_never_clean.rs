@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use runyard::model::{Agent, AttributeValue, Item, Record, RecordId};
+use runyard::model::{Agent, AttributeValue, Guard, Instance, Item, Record, Write};
 use runyard::ports::Store as _;
 
 use runyard_tests::agents::Habit;
@@ -63,6 +63,8 @@ async fn what_a_machine_wrote_under_its_key_goes_with_its_record() {
     world.agents.all(Habit::CleaningFails);
     world.start();
     a_run_ends_its_machine(&world, "1").await;
+    let gone = async || world.instances().iter().all(|machine| machine.gone_at().is_some());
+    world.until("it is gone", Duration::from_secs(600), gone).await;
     let ended = world.instances().remove(0);
     let agent = Agent::key_of(&ended.facts.instance_arn);
     let row = |number: u32| -> Item {
@@ -73,11 +75,12 @@ async fn what_a_machine_wrote_under_its_key_goes_with_its_record() {
     };
     let rows: Vec<Item> = (0..300).map(row).collect();
     assert_eq!(world.store.append(&rows).await.unwrap(), 0, "all are kept");
-    world.sleep(23 * 3600).await;
-    let key = RecordId::new(agent.pk(), "row#7");
-    assert!(world.store.get(&key).await.unwrap().is_some());
-    world.sleep(2 * 3600).await;
-    assert!(world.get::<runyard::model::Instance>(&ended.key()).await.is_none());
+    // A day has passed.
+    let set = [("expiresAt".to_owned(), AttributeValue::N(world.at().as_second().to_string()))];
+    let write = Write::update(ended.key(), Guard::Exists, set.into(), [("version".to_owned(), 1)].into());
+    world.store.write(&write).await.unwrap();
+    let removed = async || world.get::<Instance>(&ended.key()).await.is_none();
+    world.until("its record is removed", Duration::from_secs(60), removed).await;
     let page = world.store.query(&agent.pk(), "", None).await.unwrap();
     assert_eq!((page.items, page.next), (Vec::new(), None));
     world.stop().await;

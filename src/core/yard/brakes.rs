@@ -72,13 +72,14 @@ impl CleanUps {
         }
     }
 
+    /// Whether it counts for nothing any more: a list may still show what followed it within an hour.
     fn is_over(&self, now: Timestamp) -> bool {
         let last = self.failed.last().map(|(at, _)| *at).max(self.succeeded);
-        last.is_none_or(|last| now.duration_since(last) > LASTS)
+        last.is_none_or(|last| now.duration_since(last) > LASTS * 2)
     }
 }
 
-/// The clean-ups of the last hour, by repository in lower case.
+/// The clean-ups of the last two hours, by repository in lower case.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Brakes(BTreeMap<String, CleanUps>);
 
@@ -202,9 +203,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_older_than_an_hour_is_forgotten() {
-        assert!(!failing(&[0]).is_over(minute(60)));
-        assert!(failing(&[0]).is_over(minute(61)));
+    fn what_is_older_than_two_hours_is_forgotten() {
+        assert!(!failing(&[0]).is_over(minute(120)));
+        assert!(failing(&[0]).is_over(minute(121)));
         assert!(CleanUps::default().is_over(NOON));
         let mut brakes = Brakes::default();
         brakes.of(&Repository::parse("Acme/Web").unwrap()).fails(NOON, machine(1));

@@ -55,6 +55,7 @@ bugs! {
     RefusalHoldsClass = "a refusal of what one request chose holds back the launches of its class",
     SurplusKept = "an operator keeps idle machines that no waiting request can use",
     DeniedIsNotFound = "an operator takes a wrong credential for a run that is not there",
+    RuntimeFromAcceptance = "an operator counts the maximum runtime of a request from its acceptance, not from ready",
     ReservationKept = "an operator never takes back what a request held that failed at its deadline",
 }
 
@@ -159,6 +160,14 @@ fn weighed(item: &mut Item, change: impl Fn(u64) -> u64) {
 /// A machine as one sees it who knows of no holds.
 pub(crate) fn without_hold(mut item: Item) -> Item {
     item.remove("hold");
+    item
+}
+
+/// A request as one sees it who takes it for ready since it was accepted.
+pub(crate) fn ready_since_accepted(mut item: Item) -> Item {
+    if let (true, Some(accepted)) = (item.contains_key("readyAt"), item.get("acceptedAt").cloned()) {
+        item.insert("readyAt".to_owned(), accepted);
+    }
     item
 }
 

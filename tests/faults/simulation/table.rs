@@ -12,7 +12,8 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::simulation::actor::{Actor, Role};
 use crate::simulation::bugs::{
-    Bug, claims, ends_surplus, held_for_long, outweighed, spoiled, tombstones, without_hold,
+    Bug, claims, ends_surplus, held_for_long, outweighed, ready_since_accepted, spoiled, tombstones,
+    without_hold,
 };
 use crate::simulation::fault_rates::Fault;
 use crate::simulation::plans::{Wrong, news};
@@ -42,6 +43,7 @@ impl Table {
             }
             Some(Bug::PenaltyForgotten) if self.0.role == Role::Operator => outweighed(item),
             Some(Bug::HoldIsForgotten) if self.0.role == Role::Operator => without_hold(item),
+            Some(Bug::RuntimeFromAcceptance) if self.0.role == Role::Operator => ready_since_accepted(item),
             Some(Bug::HoldHasNoEnd) if self.0.role == Role::Operator => held_for_long(item),
             Some(_) | None => item,
         }

@@ -10,7 +10,7 @@ use runyard::controller::{GitHubWatch, Settings};
 use runyard::decide::{Followed, Following};
 use runyard::model::{
     Ahead, Instance, InstanceArn, InstanceId, Item, Life, Place, Reason, Record, RecordId, RegistrationMode,
-    RunnerPackage, State, Timing, Write,
+    ReleasedBy, Request, RunnerPackage, State, Timing, Write,
 };
 use runyard::ports::github::{EndOfLife, RunnerApplication, Scope};
 use runyard::ports::{Clock, GitHub as _, Machine, Store};
@@ -98,6 +98,11 @@ pub(crate) struct World {
     /// When the provider refused an order last.
     pub(crate) refused: Mutex<Option<tokio::time::Instant>>,
     stirred: AtomicBool,
+}
+
+/// Whether a request is released because its maximum runtime is over.
+fn is_over(request: &Request) -> bool {
+    request.status.released_by == Some(ReleasedBy::MaxRuntime)
 }
 
 impl World {
@@ -241,6 +246,7 @@ impl World {
     pub(crate) fn written(&self, who: &str, write: &Write, old: Option<&Item>, new: Option<&Item>) {
         let mut laws = self.laws.lock().unwrap();
         let before = laws.instance_of(&write.key).map(Instance::place);
+        let released = laws.request_of(&write.key).is_some_and(is_over);
         let mut broken = laws.written(write, old, new);
         self.shelf.written(self.clock.now(), &write.key, new);
         broken.extend(self.lends_ended(who, write, before, new));
@@ -253,6 +259,9 @@ impl World {
                 broken.extend(sim_host.judge(self, after));
             }
         }
+        if let Some(request) = laws.request_of(&write.key).filter(|request| is_over(request) && !released) {
+            broken.extend(self.released_early(&laws, request));
+        }
         drop(laws);
         broken.into_iter().for_each(|what| self.broke(what));
     }
@@ -260,20 +269,34 @@ impl World {
     /// S36: a machine that serves a run is not ended by its deadline before the maximum runtime, counted from ready, is
     /// over. Operators whose clocks are wrong may end it sooner.
     fn cut_short(&self, laws: &Laws, before: Option<Place>, after: &Instance) -> Option<String> {
-        let wrong = [Fault::ClocksDiffer, Fault::ClockSteps].iter().any(|fault| self.fault_rates.has(*fault));
         let Life::Terminated { reason: Reason::Threshold, .. } = after.life else { return None };
-        if wrong || before != Some(Place::Running) {
+        if before != Some(Place::Running) {
             return None;
         }
         let request = after.claim.as_ref()?.request.request()?;
         let request = laws.request_of(&request.into()).filter(|request| !request.phase().is_final())?;
-        let class = &after.facts.resource_class;
-        let pool = laws.pools().find(|pool| pool.spec.resource_class == *class)?;
+        let over = self.too_early(laws, request)?;
+        let id = &after.facts.instance_id;
+        Some(format!("S36 {id}: ended by its deadline before {over}"))
+    }
+
+    /// S36: no request is released for its maximum runtime before it is over.
+    fn released_early(&self, laws: &Laws, request: &Request) -> Option<String> {
+        let over = self.too_early(laws, request)?;
+        Some(format!("S36 {}: released for its maximum runtime before {over}", request.key()))
+    }
+
+    /// When the maximum runtime of a request is over, where that is not yet so and clocks are right.
+    fn too_early(&self, laws: &Laws, request: &Request) -> Option<Timestamp> {
+        if [Fault::ClocksDiffer, Fault::ClockSteps].iter().any(|fault| self.fault_rates.has(*fault)) {
+            return None;
+        }
+        let class = &request.intent.resource_class;
+        let pool = laws.pools().find(|pool| pool.spec.resource_class.as_str() == class)?;
         let minutes = request.intent.max_runtime_minutes.or(pool.spec.max_runtime_minutes)?;
         let from = request.status.ready_at.or(request.status.deadline)?;
         let over = from + Duration::from_secs(60 * minutes);
-        let id = &after.facts.instance_id;
-        (self.clock.now() < over).then(|| format!("S36 {id}: ended by its deadline before {over}"))
+        (self.clock.now() < over).then_some(over)
     }
 
     fn tell_of(&self, who: &str, after: &Instance) {
