@@ -14,6 +14,7 @@ mod lease;
 mod ledger;
 mod measure;
 mod notices;
+mod ordered_watch;
 mod provenance;
 mod reconcile;
 mod removal;

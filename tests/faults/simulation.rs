@@ -1,5 +1,6 @@
 //! Operators, agents and workflows of production on one thread, in simulated time, while everything that can go wrong
-//! does: one seed decides it all. `SEED=7` lives one seed and tells every event; `SEEDS=10000` lives so many.
+//! does: one seed decides it all. `SEED=7` lives one seed and tells every event; `SEEDS=10000` lives so many, and
+//! `FIRST=7` begins with that one. `TRACES=DIRECTORY` writes there each seed's events, and where this program's code lies.
 
 mod actor;
 mod bugs;
@@ -7,6 +8,7 @@ mod chance;
 mod fault_rates;
 mod injection;
 mod laws;
+mod layout;
 mod ledger;
 mod life;
 mod machines;
@@ -24,6 +26,8 @@ mod versions;
 mod world;
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -50,6 +54,11 @@ fn asked(name: &str) -> Option<u64> {
             .parse()
             .unwrap_or_else(|_| panic!("{name}={value}: must be a whole number, such as {name}=200")),
     )
+}
+
+/// Where the events of this seed go, when somebody wants to compare traces.
+fn trace_file(seed: u64) -> Option<PathBuf> {
+    variable("TRACES").map(|directory| Path::new(&directory).join(seed.to_string()))
 }
 
 /// Lives these seeds on two threads, or as many of them as fit into `MINUTES=`.
@@ -79,6 +88,9 @@ fn live_all(first: u64, seeds: u64) -> Vec<Report> {
 
 #[test]
 fn every_promise_holds_under_every_seed() {
+    if let Some(directory) = variable("TRACES") {
+        std::fs::write(Path::new(&directory).join("layout"), layout::layout()).unwrap();
+    }
     if let Some(seed) = asked("SEED") {
         let report = live(seed, true, variable("BUG").map(|name| named(&name)));
         table(std::slice::from_ref(&report));
@@ -102,6 +114,45 @@ fn the_same_seed_gives_the_same_trace_twice() {
     for seed in [3, 11] {
         let (first, second) = (live(seed, false, None), live(seed, false, None));
         assert_eq!((first.hash, first.calls), (second.hash, second.calls), "seed {seed}");
+    }
+}
+
+/// A process of this program that lives two seeds: its traces, and where its code, its stack and its heap lie.
+fn elsewhere(prepare: impl FnOnce(&mut Command)) -> (Vec<String>, String) {
+    let traces = tempfile::tempdir().unwrap();
+    let mut process = Command::new(std::env::current_exe().unwrap());
+    process.args(["simulation::every_promise_holds_under_every_seed", "--exact"]);
+    prepare(&mut process);
+    process
+        .env_remove("SEED")
+        .env_remove("MINUTES")
+        .envs([("FIRST", "5"), ("SEEDS", "2")])
+        .env("TRACES", traces.path());
+    let ended = process.output().unwrap();
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stdout));
+    let read = |name: &str| std::fs::read_to_string(traces.path().join(name)).unwrap();
+    (vec![read("5"), read("6")], read("layout"))
+}
+
+/// The traces of two builds are compared by tests/system/layout/run.
+#[test]
+fn the_same_seed_gives_the_same_trace_wherever_its_process_lies() {
+    let place = tempfile::tempdir().unwrap();
+    let (traces, layout) = elsewhere(|_| {});
+    let (others, other) = elsewhere(|process| {
+        let long = "x".repeat(100_000);
+        process.env_clear().current_dir(place.path()).arg("--test-threads=1");
+        process.envs([("COLUMNS", "20"), ("TZ", "Asia/Tokyo"), ("LANG", "C"), ("LONG", &long)]);
+        process.env("TMPDIR", place.path()).env("RUST_MIN_STACK", "16777216");
+        process.envs([("MALLOC_ARENA_MAX", "1"), ("MALLOC_PERTURB_", "165"), ("MALLOC_TOP_PAD_", "1234567")]);
+    });
+    assert_ne!(layout, other, "both processes lie at the same addresses: their traces say nothing");
+    for (trace, other) in traces.iter().zip(&others) {
+        let differs = trace.lines().zip(other.lines()).position(|(one, two)| one != two);
+        let line = differs.unwrap_or_else(|| trace.lines().count().min(other.lines().count()));
+        let from = line.saturating_sub(5);
+        let shown = |of: &str| of.lines().skip(from).take(8).collect::<Vec<_>>().join("\n");
+        assert!(trace == other, "line {}:\n{}\n-- and\n{}", line + 1, shown(trace), shown(other));
     }
 }
 

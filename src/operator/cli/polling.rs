@@ -65,6 +65,7 @@ impl Interrupts {
             }
         };
         tokio::select! {
+            biased;
             _ = self.int.recv() => Caught::Interrupt,
             _ = self.term.recv() => Caught::Terminate,
             _ = hung_up => Caught::Hangup,

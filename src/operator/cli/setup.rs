@@ -165,6 +165,7 @@ pub(crate) fn check(args: SetupArgs) -> CliResult<GithubSetup> {
 pub(crate) async fn run(screen: &mut Screen, setup: GithubSetup) -> CliResult {
     let mut interrupts = Interrupts::listen()?;
     tokio::select! {
+        biased;
         done = make(screen, setup) => done,
         caught = interrupts.next() => {
             let fix = "run the command again; an App that was made already is on your settings page";

@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::Bell;
+use super::ordered_watch;
 use crate::ports::QueueError;
 
 /// The pauses after each look that follows a ring. However often it rings, a shard is read ten times a second at most,
@@ -27,12 +27,16 @@ const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_MOST: Duration = Duration::from_secs(300);
 
 /// Listens until stopped.
-pub(super) async fn run(bell: Bell, mut lease: watch::Receiver<Option<u64>>, shutdown: CancellationToken) {
+pub(super) async fn run(
+    bell: Bell,
+    mut lease: ordered_watch::Receiver<Option<u64>>,
+    shutdown: CancellationToken,
+) {
     let listening = async {
         let mut pause = PAUSE;
         let mut reported: Option<QueueError> = None;
         loop {
-            if lease.wait_for(Option::is_some).await.is_err() {
+            if lease.until(Option::is_some).await.is_err() {
                 return;
             }
             let begun = Instant::now();
@@ -85,6 +89,8 @@ mod tests {
 
     use async_trait::async_trait;
 
+    use tokio::sync::watch;
+
     use super::*;
     use crate::ports::Doorbell;
 
@@ -116,14 +122,14 @@ mod tests {
     struct Listener {
         bell: Arc<Scripted>,
         looks: watch::Receiver<()>,
-        lease: watch::Sender<Option<u64>>,
+        lease: ordered_watch::Sender<Option<u64>>,
         stop: CancellationToken,
     }
 
     fn listening(answers: impl IntoIterator<Item = Result<bool, QueueError>>) -> Listener {
         let bell =
             Arc::new(Scripted { answers: Mutex::new(answers.into_iter().collect()), ..Scripted::default() });
-        let ((look, looks), (lease, held)) = (watch::channel(()), watch::channel(None));
+        let ((look, looks), (lease, held)) = (watch::channel(()), ordered_watch::channel(None));
         let stop = CancellationToken::new();
         tokio::spawn(run(Bell { port: bell.clone(), look }, held, stop.clone()));
         Listener { bell, looks, lease, stop }
@@ -149,9 +155,9 @@ mod tests {
         let mut listener = listening([Ok(true)]);
         assert_eq!(listener.looks_within(SHORT * 60).await, 0);
         assert_eq!(listener.calls(), 0, "a standby leaves the rings to the leader");
-        listener.lease.send_replace(Some(1));
+        listener.lease.set(Some(1));
         assert_eq!(listener.looks_within(SHORT * 60).await, PAUSES.len());
-        listener.lease.send_replace(None);
+        listener.lease.set(None);
         tokio::time::sleep(SHORT * 30).await;
         let calls = listener.calls();
         tokio::time::sleep(SHORT * 600).await;
@@ -162,7 +168,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_idle_hour_of_the_doorbell_is_180_calls_and_no_look() {
         let mut listener = listening([]);
-        listener.lease.send_replace(Some(1));
+        listener.lease.set(Some(1));
         assert_eq!(listener.looks_within(Duration::from_secs(3599)).await, 0);
         assert_eq!(listener.calls(), 180);
     }
@@ -170,7 +176,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_missing_doorbell_is_tried_ever_more_rarely() {
         let mut listener = listening((0..50).map(|_| Err(QueueError::Missing)).chain([Ok(true)]));
-        listener.lease.send_replace(Some(1));
+        listener.lease.set(Some(1));
         assert_eq!(listener.looks_within(Duration::from_secs(3600)).await, 0);
         assert!((10..25).contains(&listener.calls()), "{}", listener.calls());
         assert_eq!(listener.looks_within(PAUSE_MOST * 60).await, PAUSES.len(), "one that is made is heard");

@@ -4,11 +4,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::history::Backlog;
+use super::ordered_watch;
 use crate::model::{Lease, Reading, Record, RecordId, Versioned, read};
 use crate::ports::{Clock, Store, StoreError};
 
@@ -179,7 +179,11 @@ impl Candidate {
 
     /// Renews the lease until stopped. While renewals fail, it counts as held for two thirds of its term, from the
     /// moment at which the last one that succeeded began: that may be when it was written. No attempt lasts longer.
-    pub(super) async fn keep(mut self, sender: watch::Sender<Option<u64>>, shutdown: CancellationToken) {
+    pub(super) async fn keep(
+        mut self,
+        sender: ordered_watch::Sender<Option<u64>>,
+        shutdown: CancellationToken,
+    ) {
         let third = self.term / 3;
         let (mut renewed, backlog) = (Instant::now(), self.backlog.clone());
         loop {
@@ -211,18 +215,13 @@ impl Candidate {
     }
 }
 
-fn publish(sender: &watch::Sender<Option<u64>>, token: Option<u64>) {
-    sender.send_if_modified(|held| {
-        let changed = *held != token;
-        if changed {
-            match token {
-                Some(token) => tracing::info!(token, "holding the lease"),
-                None => tracing::info!("not holding the lease"),
-            }
+fn publish(sender: &ordered_watch::Sender<Option<u64>>, token: Option<u64>) {
+    if sender.set(token) {
+        match token {
+            Some(token) => tracing::info!(token, "holding the lease"),
+            None => tracing::info!("not holding the lease"),
         }
-        *held = token;
-        changed
-    });
+    }
 }
 
 /// The key of the lease, with which launches are fenced.
@@ -306,14 +305,14 @@ mod tests {
     /// Whether a holder still leads this long after calls of the table began to take so long.
     async fn leads_after(call: Duration, time: Duration) -> bool {
         let store = MemoryStore::new();
-        let (sender, held) = watch::channel(None);
+        let (sender, held) = ordered_watch::channel(None);
         let stop = CancellationToken::new();
         let keeping = tokio::spawn(candidate(&store, "one").keep(sender, stop.clone()));
         tokio::time::sleep(TERM / 3 + Duration::from_secs(1)).await;
-        assert_eq!(*held.borrow(), Some(1), "it was renewed a second ago");
+        assert_eq!(held.get(), Some(1), "it was renewed a second ago");
         store.every_call_takes(call);
         tokio::time::sleep(time).await;
-        let leads = held.borrow().is_some();
+        let leads = held.get().is_some();
         keeping.abort();
         leads
     }

@@ -4,11 +4,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::metrics::{Metrics, QueueOutcome};
 use crate::ports::{Delivery, Notices, QueueError};
+
+use super::ordered_watch;
 
 /// First pause after a receive that failed.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -19,14 +21,14 @@ const PAUSE_MOST: Duration = Duration::from_secs(30);
 pub(super) async fn run(
     notices: Arc<dyn Notices>,
     metrics: Metrics,
-    mut lease: watch::Receiver<Option<u64>>,
+    mut lease: ordered_watch::Receiver<Option<u64>>,
     sender: mpsc::Sender<Vec<Delivery>>,
     shutdown: CancellationToken,
 ) {
     let receiving = async {
         let mut pause = PAUSE;
         loop {
-            if lease.wait_for(Option::is_some).await.is_err() {
+            if lease.until(Option::is_some).await.is_err() {
                 return;
             }
             match notices.receive().await {

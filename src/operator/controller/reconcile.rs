@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use tokio::sync::watch;
 use tokio::task::JoinError;
 use tokio_util::sync::CancellationToken;
 
@@ -20,6 +19,7 @@ use crate::yard::{Now, Observation, Unit, Yard};
 use super::events::Events;
 use super::execute::{Executor, Failure, Outcome, Receipts, Unsettled};
 use super::history::Backlog;
+use super::ordered_watch;
 use super::timers::Timers;
 use super::{OperatorError, Ports, Settings, reruns, runner_gc};
 
@@ -71,7 +71,7 @@ struct Loop {
     dirty: BTreeSet<Unit>,
     timers: Timers,
     role: Role,
-    lease: watch::Receiver<Option<u64>>,
+    lease: ordered_watch::Receiver<Option<u64>>,
     concurrency: ConcurrencyLimits,
     tasks: Tasks,
     postponed: Postponed,

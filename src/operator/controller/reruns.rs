@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::decide::{Rerun, rerun};
@@ -20,6 +20,7 @@ use crate::ports::{Clock, Entropy, GitHub, Store, StoreError};
 use crate::yard::Yard;
 
 use super::events::Events;
+use super::ordered_watch;
 use super::rests::Rests;
 use super::runs::number;
 
@@ -120,7 +121,7 @@ pub(super) struct Reruns {
     pub(super) serve: bool,
     /// Whether failed jobs of runs that lost a spot machine are run again.
     pub(super) rerun_lost: bool,
-    pub(super) lease: watch::Receiver<Option<u64>>,
+    pub(super) lease: ordered_watch::Receiver<Option<u64>>,
     pub(super) ask: mpsc::Sender<Ask>,
     /// What needs no further look: attempts that were told of, and requests whose loss was dealt with.
     pub(super) settled: BTreeSet<RequestKey>,
@@ -146,7 +147,7 @@ impl Reruns {
         let mut rests = Rests::default();
         loop {
             tokio::time::sleep(TICK).await;
-            if self.lease.borrow().is_none() {
+            if self.lease.get().is_none() {
                 due.clear();
                 fresh_until = Duration::ZERO;
                 continue;
@@ -376,7 +377,7 @@ mod tests {
             every: EVERY,
             serve: true,
             rerun_lost: false,
-            lease: watch::channel(Some(1)).1,
+            lease: ordered_watch::channel(Some(1)).1,
             ask,
             settled: BTreeSet::new(),
             failed_at: BTreeMap::new(),

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::model::{
@@ -20,6 +20,7 @@ use crate::ports::{GitHubError, Store, StoreError};
 use crate::yard::Yard;
 
 use super::credential_issuer::CredentialIssuer;
+use super::ordered_watch;
 
 /// The pause after a pass that GitHub or the table interrupted, and before runners with a job are checked again.
 const AGAIN: Duration = Duration::from_secs(300);
@@ -34,7 +35,7 @@ pub(super) struct RunnerGc {
     pub(super) issuer: Arc<CredentialIssuer>,
     pub(super) store: Arc<dyn Store>,
     pub(super) every: Duration,
-    pub(super) lease: watch::Receiver<Option<u64>>,
+    pub(super) lease: ordered_watch::Receiver<Option<u64>>,
     pub(super) ask: mpsc::Sender<Ask>,
     /// Runners without an instance record that were offline in the last pass.
     pub(super) unknown: BTreeSet<(Scope, u64)>,
@@ -112,7 +113,7 @@ impl RunnerGc {
                 () = tokio::time::sleep(wait) => {}
             }
             wait = self.every;
-            if self.lease.borrow().is_none() {
+            if self.lease.get().is_none() {
                 continue;
             }
             let pass = tokio::select! {

@@ -15,6 +15,7 @@ use crate::ports::github::{RunState, Waiting};
 use crate::ports::{Clock, Entropy, GitHub, GitHubError, Store, StoreError};
 
 use super::events::Events;
+use super::ordered_watch;
 use super::rests::Rests;
 
 /// The interval at which due runs are searched.
@@ -137,7 +138,7 @@ pub(super) struct Watcher {
     pub(super) events: Events,
     /// The interval of lookups of each run.
     pub(super) every: Duration,
-    pub(super) lease: watch::Receiver<Option<u64>>,
+    pub(super) lease: ordered_watch::Receiver<Option<u64>>,
     pub(super) live: watch::Receiver<Live>,
 }
 
@@ -163,7 +164,7 @@ impl Watcher {
                 () = shutdown.cancelled() => return,
                 () = tokio::time::sleep(TICK) => {}
             }
-            if self.lease.borrow().is_none() {
+            if self.lease.get().is_none() {
                 schedule.due.clear();
                 continue;
             }
@@ -375,7 +376,7 @@ mod tests {
             entropy: Arc::new(SeededEntropy::new(1)),
             events: Events::start(Arc::new(store.clone()), None, metrics).0,
             every: EVERY,
-            lease: watch::channel(Some(1)).1,
+            lease: ordered_watch::channel(Some(1)).1,
             live: watch::channel(live).1,
         };
         (github, store, watcher)

@@ -4,16 +4,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::ports::{Compute, Machine};
+
+use super::ordered_watch;
 
 /// Lists machines until stopped.
 pub(super) async fn run(
     compute: Arc<dyn Compute>,
     every: Duration,
-    lease: watch::Receiver<Option<u64>>,
+    lease: ordered_watch::Receiver<Option<u64>>,
     mut triggers: mpsc::Receiver<()>,
     sender: mpsc::Sender<Vec<Machine>>,
     shutdown: CancellationToken,
@@ -28,7 +30,7 @@ pub(super) async fn run(
             triggered = triggers.recv() => if triggered.is_none() { return },
             () = tokio::time::sleep(every) => {}
         }
-        let held = lease.borrow().is_some();
+        let held = lease.get().is_some();
         if !held {
             continue;
         }

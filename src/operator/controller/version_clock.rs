@@ -15,6 +15,7 @@ use crate::ports::github::{RunnerApplication, RunnerNews, RunnerSupport, Scope};
 use crate::ports::{Clock, GitHubError};
 
 use super::credential_issuer::CredentialIssuer;
+use super::ordered_watch;
 use super::runner_gc;
 
 /// The interval of looks.
@@ -33,7 +34,7 @@ pub(super) struct VersionClock {
     pub(super) issuer: Arc<CredentialIssuer>,
     pub(super) version: String,
     pub(super) clock: Arc<dyn Clock>,
-    pub(super) lease: watch::Receiver<Option<u64>>,
+    pub(super) lease: ordered_watch::Receiver<Option<u64>>,
     /// The loop, which knows the repositories.
     pub(super) ask: mpsc::Sender<runner_gc::Ask>,
     /// Which machines follow GitHub's list.
@@ -55,7 +56,7 @@ impl VersionClock {
 
     async fn watch(&mut self) {
         loop {
-            if self.lease.borrow_and_update().is_none() {
+            if self.lease.see().is_none() {
                 // Whoever leads again in a moment launches nothing for a version of which it knew that it ended.
                 match tokio::time::timeout(DAY, self.lease.changed()).await {
                     Ok(Ok(())) => {}
@@ -68,15 +69,17 @@ impl VersionClock {
             }
             let Some(pause) = self.look().await else { return };
             let issuer = self.issuer.clone();
-            // The word of a machine is a hint: what counts is what GitHub says then.
+            // The word of a machine is a hint: what counts is what GitHub says then. It comes before the end of the pause,
+            // because the next look answers it too: no other follows for it.
             let doubted = async {
                 tokio::time::sleep(SOON.min(pause)).await;
                 issuer.doubted.notified().await;
             };
             tokio::select! {
+                biased;
                 changed = self.lease.changed() => if changed.is_err() { return },
-                () = tokio::time::sleep(pause) => {}
                 () = doubted => {}
+                () = tokio::time::sleep(pause) => {}
             }
         }
     }
@@ -189,5 +192,42 @@ fn said<T>(answer: Result<T, GitHubError>) -> Result<Option<T>, GitHubError> {
         Ok(answer) => Ok(Some(answer)),
         Err(GitHubError::NotFound(_) | GitHubError::Denied(_)) => Ok(None),
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use runyard_fakes::{FakeGitHub, SeededEntropy, TokioClock};
+
+    use super::*;
+
+    /// What a machine said before a look is answered by this look. Which of the two was heard was drawn, and in two of
+    /// three cases another look followed for nothing.
+    #[tokio::test(start_paused = true)]
+    async fn a_word_of_a_machine_and_the_end_of_the_pause_are_one_look() {
+        for _ in 0..20 {
+            let clock: Arc<dyn Clock> = Arc::new(TokioClock::starting(Timestamp::UNIX_EPOCH));
+            let entropy = Arc::new(SeededEntropy::new(1));
+            let github = Arc::new(FakeGitHub::new(clock.clone()));
+            let issuer = Arc::new(CredentialIssuer::new(github, clock.clone(), entropy, false, false));
+            let (ask, mut asks) = mpsc::channel::<runner_gc::Ask>(1);
+            let ((_leads, lease), (news, _)) =
+                (ordered_watch::channel(Some(1)), watch::channel(RunnerNews::default()));
+            let (version, following) = ("2.330.0".to_owned(), Following::default());
+            let of = VersionClock { issuer: issuer.clone(), version, clock, lease, ask, following, news };
+            let stop = CancellationToken::new();
+            tokio::spawn(of.run(stop.clone()));
+            // It knows no repository, so it looks again soon.
+            let look = asks.recv().await.unwrap();
+            assert!(look.send(runner_gc::Known::default()).is_ok());
+            tokio::time::sleep(SOON / 2).await;
+            issuer.doubted.notify_one();
+            let look = tokio::time::timeout(SOON, asks.recv()).await;
+            assert!(look.is_ok_and(|look| look.is_some()));
+            let left = tokio::time::timeout(Duration::ZERO, issuer.doubted.notified()).await;
+            assert!(left.is_err(), "the word was heard");
+            stop.cancel();
+        }
     }
 }

@@ -1,6 +1,9 @@
 //! What happened, in order? Every call and every blow, as a hash over all of them and in words for the last ones.
 
 use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{BufWriter, Write as _};
+use std::path::Path;
 use std::sync::Mutex;
 
 use tokio::time::Instant;
@@ -19,12 +22,15 @@ struct Kept {
     hash: u64,
     calls: u64,
     last: VecDeque<String>,
+    /// Where every event goes that is hashed, a line each, when somebody wants to compare traces.
+    file: Option<BufWriter<File>>,
 }
 
 impl Trace {
-    /// `told`: print every event as it happens.
-    pub(crate) fn new(told: bool) -> Self {
-        let kept = Kept { hash: 0xcbf2_9ce4_8422_2325, calls: 0, last: VecDeque::new() };
+    /// `told`: print every event as it happens. `file`: write each there, quiet ones too.
+    pub(crate) fn new(told: bool, file: Option<&Path>) -> Self {
+        let file = file.map(|path| BufWriter::new(File::create(path).expect("the trace's file can be made")));
+        let kept = Kept { hash: 0xcbf2_9ce4_8422_2325, calls: 0, last: VecDeque::new(), file };
         Self { start: Instant::now(), told, kept: Mutex::new(kept) }
     }
 
@@ -37,6 +43,12 @@ impl Trace {
             kept.hash = hashed(kept.hash, part.as_bytes());
         }
         kept.hash = hashed(kept.hash, &millis.to_le_bytes());
+        if quiet {
+            kept.write(&format!(
+                "{:>9.3} {actor:<8} {name:<10} {outcome:<9} {about}",
+                millis as f64 / 1000.0
+            ));
+        }
         drop(kept);
         if !quiet {
             self.tell(&format!("{actor:<8} {name:<10} {outcome:<9} {about}"));
@@ -48,6 +60,7 @@ impl Trace {
         let line = format!("{:>9.3} {what}", self.start.elapsed().as_secs_f64());
         let mut kept = self.kept.lock().unwrap();
         kept.hash = hashed(kept.hash, line.as_bytes());
+        kept.write(&line);
         if self.told {
             println!("{line}");
         }
@@ -67,6 +80,14 @@ impl Trace {
 
     pub(crate) fn last(&self) -> String {
         self.kept.lock().unwrap().last.iter().map(|line| format!("{line}\n")).collect()
+    }
+}
+
+impl Kept {
+    fn write(&mut self, line: &str) {
+        if let Some(file) = &mut self.file {
+            writeln!(file, "{line}").expect("the trace's file can be written");
+        }
     }
 }
 

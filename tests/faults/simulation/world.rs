@@ -28,6 +28,7 @@ use crate::simulation::plans::{Effects, Plan};
 use crate::simulation::shares::{Drawn, Watched};
 use crate::simulation::sim_host::SimHost;
 use crate::simulation::trace::Trace;
+use crate::simulation::trace_file;
 use crate::simulation::versions::{Knowledge, VersionEnds};
 
 /// Which classes of one seed's yard register their runners ahead of claims.
@@ -157,7 +158,7 @@ impl World {
             chance,
             holds,
             fault_rates,
-            trace: Trace::new(told),
+            trace: Trace::new(told, trace_file(seed).as_deref()),
             store: MemoryStore::new(),
             queue: MemoryQueue::new(shared.clone()),
             compute,

@@ -14,7 +14,7 @@ impl Loop {
     }
 
     pub(super) fn roles(&mut self) {
-        let held = *self.lease.borrow_and_update();
+        let held = self.lease.see();
         self.ports.metrics.leader(held.is_some());
         match held {
             Some(token) if self.role.lease != Some(token) => {

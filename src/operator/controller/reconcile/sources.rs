@@ -11,6 +11,7 @@ use crate::controller::credential_issuer::CredentialIssuer;
 use crate::controller::events::Events;
 use crate::controller::follow::{Follower, Seen};
 use crate::controller::history::{self, Backlog};
+use crate::controller::ordered_watch;
 use crate::controller::{
     Ports, Settings, doorbell, lease, notices, reruns, runner_gc, runs, sweep, version_clock,
 };
@@ -59,7 +60,7 @@ pub(super) struct BackgroundTasks {
     /// and no second one is needed.
     pub(super) follower: BoxFuture<'static, ()>,
     pub(super) inputs: Inputs,
-    pub(super) lease: watch::Receiver<Option<u64>>,
+    pub(super) lease: ordered_watch::Receiver<Option<u64>>,
     pub(super) triggers: Triggers,
     /// The requests whose runs are watched at GitHub.
     pub(super) live: watch::Sender<runs::Live>,
@@ -151,15 +152,15 @@ async fn spawn_lease(
     backlog: &Backlog,
     tasks: &mut Tasks,
     shutdown: &CancellationToken,
-) -> watch::Receiver<Option<u64>> {
-    let (lease_sender, lease) = watch::channel(None);
+) -> ordered_watch::Receiver<Option<u64>> {
+    let (sender, lease) = ordered_watch::channel(None);
     let (store, clock) = (ports.store.clone(), ports.clock.clone());
     let (identity, term) = (settings.identity.clone(), settings.timing.lease);
     let mut candidate = lease::Candidate::new(store, clock, identity, term, backlog.clone());
     if let Ok(token) = candidate.attempt().await {
-        lease_sender.send_replace(token);
+        sender.set(token);
     }
-    tasks.spawn_lasting(candidate.keep(lease_sender, shutdown.child_token()));
+    tasks.spawn_lasting(candidate.keep(sender, shutdown.child_token()));
     lease
 }
 
@@ -167,7 +168,7 @@ fn spawn_run_watcher(
     ports: &Ports,
     settings: &Settings,
     events: &Events,
-    lease: &watch::Receiver<Option<u64>>,
+    lease: &ordered_watch::Receiver<Option<u64>>,
     live: watch::Receiver<runs::Live>,
     tasks: &mut Tasks,
     shutdown: &CancellationToken,
@@ -194,7 +195,7 @@ fn spawn_reruns(
     ports: &Ports,
     settings: &Settings,
     events: &Events,
-    lease: &watch::Receiver<Option<u64>>,
+    lease: &ordered_watch::Receiver<Option<u64>>,
     tasks: &mut Tasks,
     shutdown: &CancellationToken,
 ) -> mpsc::Receiver<reruns::Ask> {
@@ -224,7 +225,7 @@ fn spawn_reruns(
 fn spawn_runner_gc(
     ports: &Ports,
     settings: &Settings,
-    lease: &watch::Receiver<Option<u64>>,
+    lease: &ordered_watch::Receiver<Option<u64>>,
     ask: mpsc::Sender<runner_gc::Ask>,
     tasks: &mut Tasks,
     shutdown: &CancellationToken,
