@@ -3,5 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "what a test needs and does not get ends it")]
 
 mod arrivals;
+mod domains;
 mod held_out;
 mod replays;
