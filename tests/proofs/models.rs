@@ -6,6 +6,7 @@
 
 mod ahead;
 mod claim;
+mod desired;
 mod effects;
 mod launch;
 mod laws;

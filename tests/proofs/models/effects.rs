@@ -20,6 +20,9 @@ use crate::models::world::{Fate, Hand, World};
 impl World {
     pub(crate) fn carry_out(&mut self, who: usize, planned: &Possible, fate: Fate) {
         let heard = fate != Fate::Lost;
+        if self.wrong.is_none() {
+            self.wrong = self.keeps(who, &planned.action.effect);
+        }
         match &planned.action.effect {
             Effect::Instance(step, github) => {
                 let arn = &step.after.facts.instance_arn;

@@ -1,4 +1,5 @@
-//! What must hold in every state (S1–S4, S7, S12), and what a fair run from it must come to.
+//! What must hold in every state (S1–S4, S7, S12; S37 and S38 are in `desired.rs`), and what a fair run from it must
+//! come to.
 
 use runyard_core::model::{
     Instance, InstanceId, Launch, LaunchPhase, Place, Pool, Record, RecordId, Request,
@@ -137,7 +138,7 @@ impl World {
 
     /// Everybody sees everything, each operator does the first thing it wants to, each agent its part; whether somebody
     /// did something.
-    fn round(&mut self) -> bool {
+    pub(crate) fn round(&mut self) -> bool {
         let mut busy = false;
         for who in 0..self.operators.len() {
             self.sees_all(who);

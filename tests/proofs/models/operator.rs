@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use runyard_core::decide::{Change, Context, Effect, Planned, Policy, Role, decide};
-use runyard_core::model::Record;
+use runyard_core::model::{Pool, Record};
 use runyard_core::yard::{Now, Observation, Yard};
 
 use crate::models::stored::{Stored, Table, print_of};
@@ -129,6 +129,17 @@ impl Operators {
 }
 
 impl Operator {
+    /// The pool's record as it would be written now, if another status is due.
+    pub(crate) fn reports(&self, policy: &Policy, now: Now) -> Option<Pool> {
+        let cx = Context { yard: &self.yard, policy, now, role: Role { lease: self.lease } };
+        let mut actions = self.yard.units().into_iter().flat_map(|unit| decide(&cx, &unit).actions);
+        let reported = |action: Planned| match action.effect {
+            Effect::Pool(step) => Some(step.after),
+            _ => None,
+        };
+        actions.find_map(reported)
+    }
+
     /// What it would do now, pools' statuses left out: they decide nothing.
     pub(crate) fn plans(
         &self,

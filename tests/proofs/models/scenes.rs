@@ -38,6 +38,36 @@ pub(crate) fn request(world: &mut World, run: &str, count: u32) -> RecordId {
     store(world, &fields)
 }
 
+/// The key of the request that a run of a repository writes.
+pub(crate) fn key_of(repository: &str, run: &str) -> RecordId {
+    RecordId::new(format!("request#{repository}#{run}"), "request#default#1")
+}
+
+/// A request as a workflow writes it, for one machine.
+pub(crate) fn arrives(world: &mut World, repository: &str, run: &str) {
+    let key = key_of(repository, run);
+    let fields = json!({
+        "pk": key.pk(), "sk": key.sk(), "kind": "request", "version": 1, "runId": run, "attempt": 1,
+        "repository": repository, "name": "default", "resourceClass": "linux", "count": 1,
+        "desired": "provisioned", "generation": 1, "timeoutSeconds": 604_800, "createdAt": world.now().wall,
+    });
+    store(world, &fields);
+}
+
+/// A request for one machine that was accepted and is over.
+pub(crate) fn over(world: &mut World, repository: &str, run: &str) {
+    let (now, key) = (world.now().wall, key_of(repository, run));
+    let later = |hours| now.saturating_add(jiff::SignedDuration::from_hours(hours)).unwrap();
+    let fields = json!({
+        "pk": key.pk(), "sk": key.sk(), "kind": "request", "version": 5, "runId": run, "attempt": 1,
+        "repository": repository, "name": "default", "resourceClass": "linux", "count": 1,
+        "desired": "released", "generation": 2, "observedGeneration": 2, "phase": "Released",
+        "acceptedAt": now, "deadline": later(1), "releasedAt": now, "endedAt": now,
+        "expiresAt": later(48).as_second(),
+    });
+    store(world, &fields);
+}
+
 /// A machine in the pool, an hour old.
 pub(crate) fn pooled(world: &mut World, name: &str) {
     let now = world.now().wall;

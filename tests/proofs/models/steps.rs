@@ -10,6 +10,7 @@ use runyard_core::ports::{Machine, MachineState};
 use runyard_core::yard::Observation;
 
 use crate::models::mutants::Mutant;
+use crate::models::scenes::arrives;
 use crate::models::stored::print_of;
 use crate::models::world::{Fate, Happens, Sight, World};
 
@@ -43,14 +44,17 @@ impl World {
         if self.left.reclaimed > 0 {
             next.extend(self.living().map(|machine| Happens::Reclaims(machine.arn.clone())));
         }
-        next.extend(self.left.releases.iter().cloned().map(Happens::Releases));
+        next.extend(self.left.arrivals.iter().map(|(whose, run)| Happens::Arrives(whose, run)));
+        let releases = self.left.releases.iter().filter(|key| self.table.get(key).is_some());
+        next.extend(releases.cloned().map(Happens::Releases));
         next.extend((self.left.passes > 0).then_some(Happens::Passes));
         next.extend((self.left.quiet > 0).then_some(Happens::Quiet));
         next
     }
 
     fn acts(&self, who: usize, next: &mut Vec<Happens>) {
-        for planned in self.plans(who).iter() {
+        let at_once = if self.setting.prompt { 1 } else { usize::MAX };
+        for planned in self.plans(who).iter().take(at_once) {
             let mut fates = vec![Fate::Heard];
             if self.left.lost > 0 {
                 fates.push(Fate::Lost);
@@ -166,6 +170,10 @@ impl World {
                 self.left.reclaimed -= 1;
                 self.machine(arn).expect("a machine").state = MachineState::Terminated;
             }
+            Happens::Arrives(whose, run) => {
+                self.left.arrivals.retain(|other| other != &(*whose, *run));
+                arrives(self, whose, run);
+            }
             Happens::Releases(key) => {
                 self.left.releases.retain(|other| other != key);
                 let now = self.now().wall;
@@ -188,8 +196,19 @@ impl World {
                 self.silent += 1;
             }
         }
+        if self.setting.prompt {
+            self.all_read();
+        }
         self.asks();
         self.check();
+    }
+
+    /// Operators and agents read everything.
+    pub(crate) fn all_read(&mut self) {
+        (0..self.operators.len()).for_each(|who| self.sees_all(who));
+        for hand in 0..self.hands.len() {
+            self.hands[hand].sight = self.sight(&self.hands[hand].arn);
+        }
     }
 
     fn dies(&mut self, who: usize) {
@@ -343,6 +362,7 @@ pub(crate) fn told(happens: &Happens) -> String {
         Happens::Beats(arn) => format!("the agent of {} beats", arn.instance_id()),
         Happens::Loses(arn) => format!("the agent of {} loses its runner at rest", arn.instance_id()),
         Happens::Reclaims(arn) => format!("EC2 takes {}", arn.instance_id()),
+        Happens::Arrives(whose, run) => format!("{whose} asks for a machine for run {run}"),
         Happens::Releases(key) => format!("the workflow releases {}", short(key)),
         Happens::Lists(who, None) => format!("operator {who} lists the machines"),
         Happens::Lists(who, Some(arn)) => {

@@ -53,6 +53,8 @@ pub(crate) struct Left {
     pub(crate) beats: u8,
     /// Signals that agents write once more, because they heard nothing of the first write.
     pub(crate) repeats: u8,
+    /// Requests that workflows still write: for whom, and the number of the run.
+    pub(crate) arrivals: Vec<(&'static str, &'static str)>,
     /// Releases by the workflow, one for each request that is named.
     pub(crate) releases: Vec<RecordId>,
 }
@@ -89,6 +91,8 @@ pub(crate) type Sight = (Place, Option<ClaimId>, Option<ClaimId>);
 pub(crate) struct Setting {
     pub(crate) policy: Policy,
     pub(crate) mutant: Option<Mutant>,
+    /// Whether operators and agents read every change at once.
+    pub(crate) prompt: bool,
     pub(crate) operators: Operators,
     /// Records that came of a change of another: by its fingerprint and the change's.
     pub(crate) changed: Mutex<BTreeMap<(u64, u64), Arc<Stored>>>,
@@ -141,6 +145,8 @@ pub(crate) enum Happens {
     Loses(InstanceArn),
     /// EC2 takes a machine away.
     Reclaims(InstanceArn),
+    /// A workflow of a repository writes the request of a run.
+    Arrives(&'static str, &'static str),
     /// The workflow releases its request.
     Releases(RecordId),
     /// An operator lists the machines of EC2; the list may lack one.
@@ -199,6 +205,7 @@ impl World {
         let setting = Setting {
             policy,
             mutant,
+            prompt: false,
             operators: Operators::default(),
             changed: Mutex::default(),
             rests: Mutex::default(),
@@ -230,6 +237,12 @@ impl World {
     /// The operators remove runners at GitHub.
     pub(crate) fn with_github(mut self) -> Self {
         Arc::get_mut(&mut self.setting).expect("nobody shares it yet").policy.github = true;
+        self
+    }
+
+    /// Operators and agents read every change at once: fewer states, where old pictures are not what is asked about.
+    pub(crate) fn with_prompt_readers(mut self) -> Self {
+        Arc::get_mut(&mut self.setting).expect("nobody shares it yet").prompt = true;
         self
     }
 
@@ -285,11 +298,12 @@ impl World {
 
     /// An operator sees a record as it is now; `looked` when it asked for this one strongly.
     pub(crate) fn sees(&mut self, who: usize, key: &RecordId, looked: bool) {
-        let (now, stored) = (self.now(), self.table.get(key));
+        let (now, mutant, stored) = (self.now(), self.mutant(), self.table.get(key));
         let mut mark = DefaultHasher::new();
         (looked, key, stored.map(|stored| stored.print), self.passed, self.silent).hash(&mut mark);
         let show = || {
-            let (key, item) = (key.clone(), stored.map(|stored| stored.item.clone()));
+            let (key, mut item) = (key.clone(), stored.map(|stored| stored.item.clone()));
+            item.iter_mut().for_each(|item| mutant.iter().for_each(|mutant| mutant.reads(item)));
             // It begins after all that was seen at this moment.
             let begun = now.mono + Duration::from_nanos(1);
             if looked { Observation::Looked(begun, key, item) } else { Observation::Record(key, item) }
@@ -337,7 +351,15 @@ impl World {
     }
 
     pub(crate) fn plans(&self, who: usize) -> Arc<Vec<Arc<Possible>>> {
-        self.operators[who].plans(&self.setting.policy, (self.passed, self.silent), || self.now())
+        let plans =
+            self.operators[who].plans(&self.setting.policy, (self.passed, self.silent), || self.now());
+        match self.mutant() {
+            Some(mutant) => {
+                let kept = plans.iter().filter(|planned| !mutant.omits(self, who, &planned.action));
+                Arc::new(kept.cloned().collect())
+            }
+            None => plans,
+        }
     }
 
     pub(crate) fn alive(&self, arn: &InstanceArn) -> bool {
