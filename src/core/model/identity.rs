@@ -127,6 +127,13 @@ impl RecordId {
         }
     }
 
+    /// Whether it is no record although it stands where the roles of workflows and machines may write: under the
+    /// partition key of a request or an agent. A machine's logs are known.
+    pub fn is_unknown_row(&self) -> bool {
+        let Self::Foreign(key) = self else { return false };
+        key.pk.starts_with("request#") || (key.pk.starts_with("agent#") && key.sk != "log")
+    }
+
     /// The request, if it is one.
     pub const fn request(&self) -> Option<&RequestKey> {
         match self {

@@ -100,11 +100,7 @@ fn sort(items: &[Item], findings: &mut Vec<Finding>) -> Records {
 /// Rows that are no records where workflows and machines may write: whoever has such a role can leave as many as it
 /// likes, and only those of a machine are removed with it.
 fn foreign_rows(items: &[Item]) -> Option<Finding> {
-    let is_foreign = |key: &RecordId| {
-        let (pk, sk) = (key.pk(), key.sk());
-        key.kind().is_none() && (pk.starts_with("request#") || (pk.starts_with("agent#") && sk != "log"))
-    };
-    let mut foreign = items.iter().filter_map(RecordId::of).filter(is_foreign);
+    let mut foreign = items.iter().filter_map(RecordId::of).filter(RecordId::is_unknown_row);
     let first = foreign.next()?;
     let problem = format!("it is no record, and {} more rows like it are none either", foreign.count());
     let fix = "delete them; CloudTrail's data events of the table name the role that wrote them";
