@@ -164,17 +164,12 @@ def readme() -> str:
 def made() -> dict[Path, str]:
     """Every file that has a source elsewhere, with what it should hold."""
     whole = checks()
-    files = {
+    return {
         CHART / "checks.json": json.dumps(whole, indent=2) + "\n",
         CHART / "values.schema.json": json.dumps(plain(whole), indent=2) + "\n",
         CHART / "values.yaml": values(),
         CHART / "README.md": readme(),
     }
-    for name in ("recording.yaml", "alerts.yaml"):
-        files[CHART / "rules" / name] = (ROOT / "config/prometheus" / name).read_text()
-    for dashboard in sorted((ROOT / "config/grafana").glob("*.json")):
-        files[CHART / "dashboards" / dashboard.name] = dashboard.read_text()
-    return files
 
 
 def main() -> int:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import yaml
 
-ROOT = Path(__file__).resolve().parents[3]
+CHART = Path(__file__).resolve().parents[1]
+ROOT = CHART.parents[1]
 NAME = re.compile(r"\brunyard_[a-z0-9_]+\b")
 SUFFIX = re.compile(r"_(bucket|count|sum)$")
 JOB = '{job="runyard"'
@@ -46,9 +47,9 @@ def main() -> int:
     groups = [
         group
         for name in ("recording.yaml", "alerts.yaml")
-        for group in yaml.safe_load((ROOT / "config/prometheus" / name).read_text())["groups"]
+        for group in yaml.safe_load((CHART / "rules" / name).read_text())["groups"]
     ]
-    tests = {test["name"] for test in yaml.safe_load((ROOT / "config/prometheus/tests.yaml").read_text())["tests"]}
+    tests = {test["name"] for test in yaml.safe_load((CHART / "ci/alerts-tests.yaml").read_text())["tests"]}
     runbook = (ROOT / "docs/runbook.md").read_text()
     sections = set(re.findall(r"^## (Runyard\w+)$", runbook, re.MULTILINE))
     rules = [rule for group in groups for rule in group["rules"]]
@@ -75,7 +76,7 @@ def main() -> int:
     sources = [(ROOT / "src/operator/metrics" / name).read_text() for name in ("families.rs", "machines.rs")]
     registered = set(NAME.findall("\n".join(sources)))
     texts = {rule.get("alert") or rule["record"]: rule["expr"] for rule in rules}
-    for path in sorted((ROOT / "config/grafana").glob("*.json")):
+    for path in sorted((CHART / "dashboards").glob("*.json")):
         board = json.loads(path.read_text())
         for note in board["annotations"]["list"]:
             texts[f"{path.name}, annotation {note['name']}"] = note["expr"]
