@@ -117,7 +117,7 @@ fn a_machine_goes_from_one_request_to_the_next_clean_however_slow_its_agent_is()
 
 #[test]
 fn a_machine_goes_from_one_request_to_the_next_between_two_operators() {
-    assert_eq!(exhaust(model(reuse(2, Left::default(), None))), 93_373);
+    assert_eq!(exhaust(model(reuse(2, Left::default(), None))), 100_815);
 }
 
 #[test]
