@@ -6,8 +6,8 @@ use std::time::Duration;
 use runyard::model::{
     Agent, Condition, ConditionType, Guard, Instance, Item, Pool, RecordId, State, Write, runner_name,
 };
-use runyard::ports::Store as _;
 use runyard::ports::github::{EndOfLife, Scope};
+use runyard::ports::{GitHubError, Store as _};
 use serde_json::json;
 
 use runyard_tests::agents::Habit;
@@ -85,6 +85,28 @@ async fn a_runner_that_died_gets_its_next_name_within_two_seconds_and_is_removed
     world.github.register(&web(), &opened.runner_name, vec!["41".to_owned()]);
     world.release(&key).await;
     world.until_phase(&key, "Released", 60).await;
+    world.until("it is pooled", Duration::from_secs(60), async || !world.pooled().is_empty()).await;
+    assert!(world.github.all_runners().is_empty(), "{:?}", world.github.all_runners());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_runner_whose_removal_failed_is_removed_before_its_machine_is_pooled() {
+    let world = World::with_github();
+    let (key, machine, number) = serving(&world, linux(0, 1)).await;
+    world.github.outage_of("remove_runner", Some(GitHubError::Unreachable("away".into())));
+    let set = json!({"registrationDone": machine.registration_seq, "runnerId": number,
+        "runnerTrouble": trouble("ended", "run.sh ended, its listener died")});
+    says(&world, &machine, item(&set), &[]).await;
+    world.sleep(2).await;
+    world.github.outage_of("remove_runner", None);
+    assert_eq!(world.github.all_runners().len(), 1, "nobody waits for its removal");
+    let now = world.in_state(State::Running).remove(0);
+    let name = runner_name(&machine.claim.as_ref().unwrap().id, now.registration_seq);
+    let second = world.github.register(&web(), &name, vec!["41".to_owned()]);
+    says(&world, &machine, item(&json!({"runnerId": second})), &["runnerTrouble"]).await;
+    world.agents.tells(&machine.facts.instance_id, second);
+    world.sleep(2).await;
+    world.release(&key).await;
     world.until("it is pooled", Duration::from_secs(60), async || !world.pooled().is_empty()).await;
     assert!(world.github.all_runners().is_empty(), "{:?}", world.github.all_runners());
 }

@@ -34,21 +34,38 @@ impl CredentialIssuer {
     pub async fn remove(&self, stale: &StaleRunners) -> Result<(), GitHubError> {
         // Where this operator registers nobody it has nobody to remove.
         let Ok(scope) = self.scope_ahead(&stale.place) else { return Ok(()) };
-        if let Some(number) = stale.number {
-            let known = stale.names.iter().find(|name| self.put_off.number(&scope, name) == Some(number));
-            if let Some(name) = known {
-                return self.remove_listed(&scope, name, number).await;
-            }
-            if let Some(runner) = self.github.runner_by_id(&scope, number).await?
-                && stale.names.contains(&runner.name)
-            {
-                return self.remove_listed(&scope, &runner.name, runner.id).await;
-            }
+        let removed = match stale.number {
+            Some(number) => self.remove_numbered(&scope, stale, number).await?,
+            None => None,
+        };
+        if removed.is_some_and(|name| !is_registered_anew(stale, name)) {
+            return Ok(());
         }
-        for name in &stale.names {
+        for name in stale.names.iter().filter(|name| removed != Some(*name)) {
             self.remove_named(&scope, name).await?;
         }
         Ok(())
+    }
+
+    /// Removes the runner of a number if it is listed under one of these names; which one it was.
+    async fn remove_numbered<'a>(
+        &self,
+        scope: &Scope,
+        stale: &'a StaleRunners,
+        number: u64,
+    ) -> Result<Option<&'a String>, GitHubError> {
+        let put_off = stale.names.iter().find(|name| self.put_off.number(scope, name) == Some(number));
+        let listed = match put_off {
+            Some(name) => Some(name),
+            None => {
+                let runner = self.github.runner_by_id(scope, number).await?;
+                runner.and_then(|runner| stale.names.iter().find(|name| **name == runner.name))
+            }
+        };
+        if let Some(name) = listed {
+            self.remove_listed(scope, name, number).await?;
+        }
+        Ok(listed)
     }
 
     /// Removes the runner of this name if it is listed.
@@ -73,4 +90,11 @@ impl CredentialIssuer {
         }
         removed
     }
+}
+
+/// Whether a runner is one that a claim registered after another had ended: that one may be listed still, where its
+/// removal failed.
+fn is_registered_anew(stale: &StaleRunners, name: &str) -> bool {
+    let first = stale.names.first().and_then(|first| name.strip_prefix(first.as_str()));
+    first.is_some_and(|number| number.starts_with('-'))
 }
