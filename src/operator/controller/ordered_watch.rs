@@ -1,5 +1,5 @@
 //! A value that one task sets and several wait for. Whoever began to wait first is woken first. tokio's `watch` draws
-//! that order anew in each process, and with it a seed of the simulation gave one trace now and another then.
+//! that order anew in each process, so a seed of the simulation would not decide everything.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
