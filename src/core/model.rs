@@ -56,7 +56,7 @@ pub use drift::{drift, launch_digest, pool_launch_digest};
 pub use event::{Event, EventType};
 pub use field::FieldError;
 pub use hold::{Hold, MAX_HOLD_SECONDS};
-pub use identity::{Key, Kind, RecordId};
+pub use identity::{Key, Kind, RecordId, kind_of};
 pub use ids::{
     ClaimId, ClassName, DOORBELL, INTERRUPTIONS, InstanceArn, InstanceId, LabelSuffix, LaunchId, Repository,
     RequestKey, RequestName, RunId, TableName, Uid,

@@ -5,7 +5,7 @@ mod compress;
 mod health;
 pub(crate) mod host;
 mod page;
-pub(crate) mod server;
+pub mod server;
 #[cfg(test)]
 mod tests;
 

@@ -2,8 +2,6 @@
 
 pub mod admin;
 pub mod aws;
-#[cfg(feature = "cli")]
-pub mod cli;
 pub mod clock;
 pub mod compute_none;
 pub mod config;
@@ -11,7 +9,7 @@ pub mod controller;
 pub mod github;
 pub mod limits;
 #[cfg(feature = "local")]
-pub mod local;
+pub mod local_options;
 pub mod metrics;
 pub mod panics;
 pub mod preflight;

@@ -30,14 +30,13 @@ pub fn init(log: &Log) -> Result<(), AlreadySet> {
     subscriber(log, std::io::stderr, std::io::stderr().is_terminal()).try_init().map_err(|_| AlreadySet)
 }
 
-/// Checks directives such as `info,runyard::controller=debug`.
+/// Checks directives such as `info,crate::controller=debug`.
 ///
 /// # Errors
 /// Names what cannot be understood.
 pub fn check_filter(text: &str) -> Result<(), FieldError> {
     parse_filter(text).map(drop).map_err(|message| {
-        let fix =
-            "use error, warn, info, debug or trace, or directives such as info,runyard::controller=debug";
+        let fix = "use error, warn, info, debug or trace, or directives such as info,crate::controller=debug";
         FieldError::new("filter", text, message, fix)
     })
 }
@@ -101,7 +100,7 @@ fn escaped(
 }
 
 /// Characters that end a line, steer a terminal or turn the direction of reading.
-pub(crate) fn unprintable(char: char) -> bool {
+pub fn unprintable(char: char) -> bool {
     char.is_control()
         || matches!(char, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }
@@ -190,7 +189,7 @@ mod tests {
 
     #[test]
     fn a_filter_that_means_nothing_is_refused() {
-        for good in ["info", "OFF", "debug", "info,runyard=trace", "runyard::controller=debug"] {
+        for good in ["info", "OFF", "debug", "info,runyard=trace", "crate::controller=debug"] {
             check_filter(good).unwrap();
         }
         for bad in ["", "inof", "info,runyard=loud", "runyard=[", "=="] {

@@ -24,14 +24,14 @@ use crate::controller::{self, Bell, HistoryTable, OperatorError, Ports, Settings
 use crate::github::{ApiUrl, ApiUrlError, AppKey, DEFAULT_DEADLINE, RestGitHub, SetupError};
 #[cfg(feature = "ec2")]
 use crate::limits::Limited;
-#[cfg(feature = "local")]
-use crate::local::compute::{LocalCompute, LocalError};
 use crate::metrics::Metrics;
 use crate::metrics::ports::Metered;
 use crate::model::FieldError;
 use crate::ports::{Clock, Compute, Entropy, GitHub, Notices, PoolQueue, Store};
 use crate::queue_memory::InProcessQueue;
 use crate::store::DynamoStore;
+#[cfg(feature = "local")]
+use runyard_standin::compute::{LocalCompute, LocalError};
 
 /// Machines of a provider that charges for looking are listed at most so often.
 const SWEEP: Duration = Duration::from_secs(60);
@@ -145,9 +145,9 @@ pub fn build(
     let store = DynamoStore::connect(config.table.clone(), sdk);
     #[cfg(feature = "local")]
     let store = match config.compute {
-        ComputeKind::Local => crate::local::change_notifier::with_change_notifier(
+        ComputeKind::Local => runyard_standin::change_notifier::with_change_notifier(
             store,
-            &crate::local::options::directory(environment)?,
+            &crate::local_options::directory(environment)?,
         ),
         ComputeKind::Ec2 | ComputeKind::None => store,
     };
@@ -220,7 +220,7 @@ pub fn build(
         ComputeKind::Local => {
             // Looking at one's own children costs nothing.
             settings.sweep = Duration::from_secs(1);
-            let options = crate::local::options::machines(config, sdk, environment)?;
+            let options = crate::local_options::machines(config, sdk, environment)?;
             let machines = Arc::new(LocalCompute::open(options, clock.clone(), entropy.clone())?);
             let metered = Arc::new(Metered::new(machines.clone(), metrics.clone()));
             Ok(Wired { ports: ports(metered), settings, health, machines: Some(machines) })
@@ -288,7 +288,7 @@ fn github(
 ///
 /// # Errors
 /// The App's key cannot be read, or the address is none.
-pub(crate) fn rest_github(config: &GitHubConfig, clock: Arc<dyn Clock>) -> Result<RestGitHub, WireError> {
+pub fn rest_github(config: &GitHubConfig, clock: Arc<dyn Clock>) -> Result<RestGitHub, WireError> {
     let credential = match &config.credential {
         Credential::TokenFile(file) => crate::github::Credential::TokenFile(file.clone()),
         Credential::App { id, key_file } => {
@@ -343,7 +343,7 @@ pub fn on_signals() -> Result<Stop, WireError> {
 }
 
 /// Whether this process was started to outlive its terminal: SIGHUP was ignored before anybody listened to it.
-pub(crate) fn ignores_hangup() -> bool {
+pub fn ignores_hangup() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 == 1)

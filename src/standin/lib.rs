@@ -3,6 +3,7 @@
 
 pub mod change_notifier;
 pub mod compute;
+pub mod demo;
 pub mod engine;
 pub mod files;
 pub mod github;
@@ -14,3 +15,9 @@ mod door;
 
 use runyard_core::{model, ports};
 use runyard_store as store;
+
+/// A line for whoever looks on. A reader that left ends nothing.
+pub fn say(line: impl std::fmt::Display) {
+    use std::io::Write as _;
+    let _ = writeln!(std::io::stdout(), "{line}");
+}

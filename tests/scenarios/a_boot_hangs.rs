@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use runyard::model::{InstanceId, Life, State};
+use runyard_core::model::{InstanceId, Life, State};
 
 use runyard_tests::agents::Habit;
 use runyard_tests::world::{GOOD, World, linux};
 
 /// A request for three of which one machine never boots, in a class whose boots take a few seconds.
-async fn one_hangs(world: &World) -> (runyard::model::RecordId, InstanceId) {
+async fn one_hangs(world: &World) -> (runyard_core::model::RecordId, InstanceId) {
     world.pool(linux(0, 10)).await;
     world.start();
     let first = world.provision("1", "linux", 3, serde_json::json!({})).await;

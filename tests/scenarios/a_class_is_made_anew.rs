@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use runyard::model::{ClassName, Item, Pool, Reading, Record, RecordId, Write, read};
-use runyard::ports::{Change, MachineState, Page, Store, StoreError, Watch};
+use runyard_core::model::{ClassName, Item, Pool, Reading, Record, RecordId, Write, read};
+use runyard_core::ports::{Change, MachineState, Page, Store, StoreError, Watch};
 
 use runyard_tests::world::{World, item, linux, settings};
 
@@ -74,8 +74,8 @@ async fn served(uid: Option<&str>) -> World {
         let mut after = pool(&world).await;
         let before = after.clone();
         after.spec.max = max;
-        runyard::model::Versioned::advance(&mut after, world.at());
-        world.store.write(&runyard::model::Versioned::replacing(&after, &before)).await.unwrap();
+        runyard_core::model::Versioned::advance(&mut after, world.at());
+        world.store.write(&runyard_core::model::Versioned::replacing(&after, &before)).await.unwrap();
         world.sleep(15).await;
     }
     assert!(pool(&world).await.version > 5, "{:?}", pool(&world).await);

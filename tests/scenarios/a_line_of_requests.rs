@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use runyard::admin::{Health, Unready};
-use runyard::model::{Item, Phase, RecordId, Request, Write};
-use runyard::ports::{Page, Store, StoreError, Watch};
+use runyard_core::model::{Item, Phase, RecordId, Request, Write};
+use runyard_core::ports::{Page, Store, StoreError, Watch};
 use runyard_fakes::MemoryStore;
+use runyard_operator::admin::{Health, Unready};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -106,7 +106,8 @@ async fn a_loop_that_does_not_turn_any_more_is_not_ready() {
     let world = World::new();
     let health = Arc::new(Health::new(Arc::new(world.clock)));
     let ports = world.ports("one", |ports| ports);
-    let running = runyard::controller::run(ports, settings("one"), health.clone(), CancellationToken::new());
+    let running =
+        runyard_operator::controller::run(ports, settings("one"), health.clone(), CancellationToken::new());
     let running = tokio::spawn(running);
     let verdict = || health.verdict();
     world.until("it is ready", Duration::from_secs(5), async || verdict() == Ok(())).await;

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use runyard::model::State;
+use runyard_core::model::State;
 
 use runyard_tests::agents::Habit;
 use runyard_tests::world::{World, linux};
@@ -43,7 +43,9 @@ async fn time_in_which_the_table_could_not_be_read_ages_nobody() {
     world.start();
     world.until("two are warm", Duration::from_secs(60), async || world.pooled().len() == 2).await;
     for _ in 0..200_000 {
-        world.store.next_read(runyard_fakes::Fault::Fail(runyard::ports::StoreError::Unknown("away".into())));
+        world
+            .store
+            .next_read(runyard_fakes::Fault::Fail(runyard_core::ports::StoreError::Unknown("away".into())));
     }
     world.store.break_watches();
     tokio::time::sleep(Duration::from_secs(3 * 3600 / 6)).await;

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
-use runyard::model::{ConditionType, InstanceId, Rebalance, Request, State};
-use runyard::ports::{Clock, MachineState, QueueError};
+use runyard_core::model::{ConditionType, InstanceId, Rebalance, Request, State};
+use runyard_core::ports::{Clock, MachineState, QueueError};
 use runyard_fakes::Fault;
 
 use runyard_tests::agents::Habit;

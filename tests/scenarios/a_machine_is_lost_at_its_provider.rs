@@ -1,7 +1,7 @@
 use std::time::Duration;
 
-use runyard::model::{LaunchPhase, State};
-use runyard::ports::{Clock, ComputeError, Machine, MachineState};
+use runyard_core::model::{LaunchPhase, State};
+use runyard_core::ports::{Clock, ComputeError, Machine, MachineState};
 
 use runyard_tests::world::{World, linux};
 
@@ -25,15 +25,15 @@ async fn a_machine_of_ours_without_a_record_is_recorded_as_ended_after_the_grace
     let world = World::new();
     world.pool(linux(0, 5)).await;
     world.start();
-    let id: runyard::model::InstanceId = "i-0000000000000dead".parse().unwrap();
+    let id: runyard_core::model::InstanceId = "i-0000000000000dead".parse().unwrap();
     world.compute.put(Machine {
-        arn: runyard::model::InstanceArn::local(&id),
+        arn: runyard_core::model::InstanceArn::local(&id),
         id: id.clone(),
         class: Some("linux".parse().unwrap()),
         launch: None,
         attempt: 1,
         instance_type: "local".into(),
-        usage_class: runyard::model::UsageClass::OnDemand,
+        usage_class: runyard_core::model::UsageClass::OnDemand,
         cpu: 2,
         mmem: 4096,
         zone: String::new(),
@@ -68,7 +68,10 @@ async fn a_launch_without_capacity_fails_and_is_tried_again_later() {
     let key = world.provision("1", "linux", 1, serde_json::json!({"timeoutSeconds": 900})).await;
     world
         .until("a launch failed", Duration::from_secs(30), async || {
-            world.all::<runyard::model::Launch>().iter().any(|launch| launch.phase == LaunchPhase::Failed)
+            world
+                .all::<runyard_core::model::Launch>()
+                .iter()
+                .any(|launch| launch.phase == LaunchPhase::Failed)
         })
         .await;
     world.sleep(300).await;

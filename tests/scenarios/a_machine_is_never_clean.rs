@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use runyard::model::{Agent, AttributeValue, Guard, Instance, Item, Record, Write};
-use runyard::ports::Store as _;
+use runyard_core::model::{Agent, AttributeValue, Guard, Instance, Item, Record, Write};
+use runyard_core::ports::Store as _;
 
 use runyard_tests::agents::Habit;
 use runyard_tests::world::{GOOD, World, linux};

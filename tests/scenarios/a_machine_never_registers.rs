@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use runyard::model::State;
+use runyard_core::model::State;
 
 use runyard_tests::agents::Habit;
 use runyard_tests::world::{GOOD, World, linux};

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use runyard::model::{Agent, AttributeValue, Instance, Item, Pool, RecordId, State};
-use runyard::ports::Store;
+use runyard_core::model::{Agent, AttributeValue, Instance, Item, Pool, RecordId, State};
+use runyard_core::ports::Store;
 use serde_json::json;
 
 use runyard_tests::agents::Habit;
@@ -107,7 +107,7 @@ async fn whatever_a_machine_writes_into_its_agent_record_it_is_buried() {
         world.sleep(1).await;
         let agent = Agent::key_of(&machine.facts.instance_arn);
         spoil(&world, &agent, name, value).await;
-        world.compute.set_state(&machine.facts.instance_id, runyard::ports::MachineState::Terminated);
+        world.compute.set_state(&machine.facts.instance_id, runyard_core::ports::MachineState::Terminated);
         let key = Instance::key_of(&machine.facts.instance_arn);
         let told = format!("it is recorded as gone in spite of {name}");
         world
@@ -174,7 +174,7 @@ async fn what_fails_ten_times_for_the_same_reason_is_said_in_the_status_of_its_c
     world.start();
     world.until("one is warm", seconds(60), async || world.pooled().len() == 1).await;
     for _ in 0..2000 {
-        let refused = runyard::ports::ComputeError::Refused("UnauthorizedOperation".into());
+        let refused = runyard_core::ports::ComputeError::Refused("UnauthorizedOperation".into());
         world.compute.next(runyard_fakes::Fault::Fail(refused));
     }
     let machine = world.pooled()[0].clone();
@@ -289,7 +289,7 @@ async fn a_table_that_was_away_ages_no_beat_however_short_silence_is_borne() {
     for length in (8_000..14_000).step_by(150) {
         tokio::time::sleep(seconds(3)).await;
         for _ in 0..20_000 {
-            let away = runyard::ports::StoreError::Unknown("away".into());
+            let away = runyard_core::ports::StoreError::Unknown("away".into());
             world.store.next_read(runyard_fakes::Fault::Fail(away));
         }
         world.store.break_watches();

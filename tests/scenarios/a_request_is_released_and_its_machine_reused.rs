@@ -1,4 +1,4 @@
-use runyard::model::{Agent, State};
+use runyard_core::model::{Agent, State};
 
 use runyard_tests::world::{World, linux};
 

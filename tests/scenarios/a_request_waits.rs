@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use runyard::model::State;
+use runyard_core::model::State;
 
 use runyard_tests::world::{World, linux};
 
@@ -124,7 +124,7 @@ async fn a_record_that_cannot_be_read_blocks_nobody_and_is_left_alone() {
     let good = world.provision("1", "linux", 1, serde_json::json!({})).await;
     world.until_phase(&good, "Ready", 60).await;
     for key in [broken, newer] {
-        let item = runyard::ports::Store::get(&world.store, &key).await.unwrap().unwrap();
+        let item = runyard_core::ports::Store::get(&world.store, &key).await.unwrap().unwrap();
         assert!(!item.contains_key("phase"), "{item:?}");
     }
     assert_eq!(world.in_state(State::Running).len(), 1);

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use runyard::model::{
+use runyard_core::model::{
     Agent, Condition, ConditionType, Guard, Instance, Item, Pool, RecordId, State, Write, runner_name,
 };
-use runyard::ports::github::{EndOfLife, Scope};
-use runyard::ports::{GitHubError, Store as _};
+use runyard_core::ports::github::{EndOfLife, Scope};
+use runyard_core::ports::{GitHubError, Store as _};
 use serde_json::json;
 
 use runyard_tests::agents::Habit;
@@ -21,7 +21,7 @@ fn web() -> Scope {
 async fn says(world: &World, machine: &Instance, set: Item, remove: &[&str]) {
     let key = Agent::key_of(&machine.facts.instance_arn);
     let mut write = Write::update(key, Guard::Exists, set, BTreeMap::new());
-    if let runyard::model::Operation::Update { remove: gone, .. } = &mut write.operation {
+    if let runyard_core::model::Operation::Update { remove: gone, .. } = &mut write.operation {
         gone.extend(remove.iter().map(|name| (*name).to_owned()));
     }
     world.store.write(&write).await.unwrap();

@@ -2,10 +2,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use runyard::controller::{Bell, GitHubWatch, Ports};
-use runyard::model::{Agent, Ahead, AheadStatus, Guard, Instance, Pool, RecordId, State, Write};
-use runyard::ports::github::{RunState, Runner, Scope};
-use runyard::ports::{Doorbell, GitHubError, Store};
+use runyard_core::model::{Agent, Ahead, AheadStatus, Guard, Instance, Pool, RecordId, State, Write};
+use runyard_core::ports::github::{RunState, Runner, Scope};
+use runyard_core::ports::{Doorbell, GitHubError, Store};
+use runyard_operator::controller::{Bell, GitHubWatch, Ports};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 

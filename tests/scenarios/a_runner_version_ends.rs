@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use runyard::decide::{Followed, Following};
-use runyard::model::{ConditionType, Pool, RecordId, State};
-use runyard::ports::github::{EndOfLife, RunnerApplication};
-use runyard::ports::{GitHubError, StoreError};
+use runyard_core::decide::{Followed, Following};
+use runyard_core::model::{ConditionType, Pool, RecordId, State};
+use runyard_core::ports::github::{EndOfLife, RunnerApplication};
+use runyard_core::ports::{GitHubError, StoreError};
 use runyard_fakes::Fault;
 use serde_json::json;
 

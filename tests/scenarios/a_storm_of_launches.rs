@@ -3,9 +3,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use runyard::limits::{Limited, Limits};
-use runyard::model::InstanceId;
-use runyard::ports::{Compute, ComputeError, LaunchOrder, Launched, Machine, MachineState};
+use runyard_core::model::InstanceId;
+use runyard_core::ports::{Compute, ComputeError, LaunchOrder, Launched, Machine, MachineState};
+use runyard_operator::limits::{Limited, Limits};
 use tokio::time::Instant;
 
 use runyard_tests::world::{World, settings};

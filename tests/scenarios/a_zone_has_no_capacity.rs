@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use runyard::model::UsageClass;
+use runyard_core::model::UsageClass;
 
 use runyard_tests::world::{World, linux};
 
@@ -27,7 +27,7 @@ async fn what_there_is_none_of_is_asked_for_rarely_and_had_soon_after_it_is_back
     assert_eq!(world.compute.orders().len(), 1, "{}", world.show());
     world.sleep(200).await;
     assert_eq!(world.compute.orders().len(), 2, "{}", world.show());
-    let pool: runyard::model::Pool = world.all().remove(0);
+    let pool: runyard_core::model::Pool = world.all().remove(0);
     assert!(pool.status.message.contains("no capacity for on-demand machines"), "{}", pool.status.message);
     assert!(pool.status.message.contains("tried again at 2026-01-05T12:07"), "{}", pool.status.message);
     world.compute.capacity(None);
@@ -62,10 +62,11 @@ async fn a_class_that_lacks_spot_tells_so_and_serves_who_allows_on_demand() {
     let reasons: Vec<&str> = said
         .iter()
         .filter(|item| {
-            item.get("pk").is_some_and(|pk| pk == &runyard::model::AttributeValue::S("pool#linux".into()))
+            item.get("pk")
+                .is_some_and(|pk| pk == &runyard_core::model::AttributeValue::S("pool#linux".into()))
         })
         .filter_map(|item| match item.get("reason") {
-            Some(runyard::model::AttributeValue::S(reason)) => Some(reason.as_str()),
+            Some(runyard_core::model::AttributeValue::S(reason)) => Some(reason.as_str()),
             _ => None,
         })
         .collect();

@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use runyard::controller::Bell;
-use runyard::model::{Item, RecordId, Write};
-use runyard::ports::{Change, Doorbell, Page, QueueError, Store, StoreError, Watch};
+use runyard_core::model::{Item, RecordId, Write};
+use runyard_core::ports::{Change, Doorbell, Page, QueueError, Store, StoreError, Watch};
+use runyard_operator::controller::Bell;
 use serde_json::json;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
@@ -126,7 +126,7 @@ async fn median(rings: bool, lag: Duration) -> Duration {
     let bell = Arc::new(LikeSqs::default());
     // Without a doorbell nobody ever sends.
     let doorbell = rings.then(|| Bell { port: bell.clone(), look: look.clone() });
-    world.start_over("one", |ports| runyard::controller::Ports {
+    world.start_over("one", |ports| runyard_operator::controller::Ports {
         store: Arc::new(LikeAws { inner: ports.store.clone(), looks, lag }),
         doorbell,
         ..ports

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use runyard::admin::Health;
-use runyard::controller::{Ports, run};
-use runyard::model::{AttributeValue, InstanceId, PoolSpec, RecordId};
-use runyard::ports::{Compute, ComputeError, LaunchOrder, Launched, Machine, MachineState, Store as _};
+use runyard_core::model::{AttributeValue, InstanceId, PoolSpec, RecordId};
+use runyard_core::ports::{Compute, ComputeError, LaunchOrder, Launched, Machine, MachineState, Store as _};
 use runyard_fakes::FakeCompute;
+use runyard_operator::admin::Health;
+use runyard_operator::controller::{Ports, run};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 

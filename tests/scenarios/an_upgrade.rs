@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use runyard::model::{
+use runyard_core::model::{
     AttributeValue, Instance, Item, Operation, Pool, Record, RecordId, Request, State, Write,
 };
-use runyard::ports::{Page, Store, StoreError, Watch};
+use runyard_core::ports::{Page, Store, StoreError, Watch};
 use runyard_fakes::MemoryStore;
 use serde_json::json;
 

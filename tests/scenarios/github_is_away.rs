@@ -1,10 +1,12 @@
 use std::time::Duration;
 
-use runyard::controller::GitHubWatch;
-use runyard::explain::{evidence, picture, probable, related};
-use runyard::model::{Condition, ConditionType, Event, Pool, Reading, RecordId, State, read, runner_name};
-use runyard::ports::github::{RunState, Scope};
-use runyard::ports::{Clock, GitHubError, MachineState};
+use runyard_core::explain::{evidence, picture, probable, related};
+use runyard_core::model::{
+    Condition, ConditionType, Event, Pool, Reading, RecordId, State, read, runner_name,
+};
+use runyard_core::ports::github::{RunState, Scope};
+use runyard_core::ports::{Clock, GitHubError, MachineState};
+use runyard_operator::controller::GitHubWatch;
 
 use runyard_tests::agents::Habit;
 use runyard_tests::world::{World, linux, watch};

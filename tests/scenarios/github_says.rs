@@ -1,9 +1,9 @@
 use std::time::Duration;
 
-use runyard::controller::GitHubWatch;
-use runyard::model::{Desired, Instance, RecordId, ReleasedBy, State, runner_name};
-use runyard::ports::GitHubError;
-use runyard::ports::github::{RunState, Scope};
+use runyard_core::model::{Desired, Instance, RecordId, ReleasedBy, State, runner_name};
+use runyard_core::ports::GitHubError;
+use runyard_core::ports::github::{RunState, Scope};
+use runyard_operator::controller::GitHubWatch;
 
 use runyard_tests::agents::Habit;
 use runyard_tests::world::{World, linux, watch};

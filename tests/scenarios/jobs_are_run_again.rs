@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use runyard::controller::GitHubWatch;
-use runyard::model::{Phase, RecordId, ReleasedBy, Request, State, UsageClass, runner_name};
-use runyard::ports::GitHubError;
-use runyard::ports::github::{JobState, RunState, WorkflowJob};
+use runyard_core::model::{Phase, RecordId, ReleasedBy, Request, State, UsageClass, runner_name};
+use runyard_core::ports::GitHubError;
+use runyard_core::ports::github::{JobState, RunState, WorkflowJob};
+use runyard_operator::controller::GitHubWatch;
 use serde_json::json;
 
 use runyard_tests::world::{World, linux, watch};
@@ -74,7 +74,7 @@ async fn until_served(world: &World, key: &RecordId, within: u64) {
 }
 
 fn events(world: &World, reason: &str) -> usize {
-    let named = |item: &&runyard::model::Item| format!("{:?}", item.get("reason")).contains(reason);
+    let named = |item: &&runyard_core::model::Item| format!("{:?}", item.get("reason")).contains(reason);
     world.store.records().iter().filter(named).count()
 }
 

@@ -2,8 +2,8 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use runyard::model::{Agent, Guard, Write};
-use runyard::ports::Store;
+use runyard_core::model::{Agent, Guard, Write};
+use runyard_core::ports::Store;
 use runyard_tests::world::{World, item, linux};
 
 /// The value of the one series that begins so.
@@ -117,7 +117,7 @@ async fn a_new_class_is_measured_under_its_name_at_once() {
         let text = world.metrics.render();
         text.contains("runyard_instances{resource_class=\"linux\"")
     };
-    let key = runyard::model::Pool::key_of(&"linux".parse().unwrap());
-    assert!(world.get::<runyard::model::Pool>(&key).await.is_some());
+    let key = runyard_core::model::Pool::key_of(&"linux".parse().unwrap());
+    assert!(world.get::<runyard_core::model::Pool>(&key).await.is_some());
     world.until("its name is known", Duration::from_millis(500), knows).await;
 }

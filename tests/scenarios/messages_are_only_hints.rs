@@ -1,4 +1,4 @@
-use runyard::model::{ClassName, PoolMessage};
+use runyard_core::model::{ClassName, PoolMessage};
 use serde_json::json;
 
 use runyard_tests::world::{World, linux};

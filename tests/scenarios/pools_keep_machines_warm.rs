@@ -1,7 +1,7 @@
 use std::time::Duration;
 
-use runyard::model::Event;
-use runyard::ports::Store;
+use runyard_core::model::Event;
+use runyard_core::ports::Store;
 
 use runyard_tests::world::{World, linux};
 
@@ -43,15 +43,18 @@ async fn a_lower_max_ends_idle_machines_and_never_a_busy_one() {
     let key = world.provision("1", "linux", 2, serde_json::json!({})).await;
     world.until_phase(&key, "Ready", 60).await;
     world.until("two are warm", Duration::from_secs(60), async || world.pooled().len() == 2).await;
-    let pool_key = runyard::model::Pool::key_of(&"linux".parse().unwrap());
+    let pool_key = runyard_core::model::Pool::key_of(&"linux".parse().unwrap());
     let change = async |max: u32| {
-        let pool: runyard::model::Pool = world.get(&pool_key).await.unwrap();
+        let pool: runyard_core::model::Pool = world.get(&pool_key).await.unwrap();
         let mut next = pool.clone();
-        runyard::model::Versioned::advance(&mut next, world.at());
+        runyard_core::model::Versioned::advance(&mut next, world.at());
         (next.spec.max, next.spec.desired) = (max, 0);
-        runyard::ports::Store::write(&world.store, &runyard::model::Versioned::replacing(&next, &pool))
-            .await
-            .is_ok()
+        runyard_core::ports::Store::write(
+            &world.store,
+            &runyard_core::model::Versioned::replacing(&next, &pool),
+        )
+        .await
+        .is_ok()
     };
     world.until("the change is written", Duration::from_secs(10), async || change(1).await).await;
     world.until("idle ones end", Duration::from_secs(60), async || world.pooled().is_empty()).await;
@@ -88,11 +91,11 @@ async fn machines_launched_in_another_way_are_replaced_one_at_a_time_without_a_g
     world.start();
     world.until("all are pooled", Duration::from_secs(60), async || world.pooled().len() == 3).await;
     let set = runyard_tests::world::item(&serde_json::json!({"launch": {"ami": "ami-2"}}));
-    let pool = world.all::<runyard::model::Pool>().remove(0);
-    let key = runyard::model::Pool::key_of(&pool.spec.resource_class);
+    let pool = world.all::<runyard_core::model::Pool>().remove(0);
+    let key = runyard_core::model::Pool::key_of(&pool.spec.resource_class);
     let add = std::collections::BTreeMap::from([("version".to_owned(), 1)]);
-    let guard = runyard::model::Guard::Version(pool.version);
-    world.store.write(&runyard::model::Write::update(key, guard, set, add)).await.unwrap();
+    let guard = runyard_core::model::Guard::Version(pool.version);
+    world.store.write(&runyard_core::model::Write::update(key, guard, set, add)).await.unwrap();
     world
         .until("all are replaced", Duration::from_secs(600), async || {
             assert!(world.pooled().len() >= 3, "fewer than wanted\n{}", world.show());

@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use runyard::cli::{StepPorts, step};
-use runyard::model::{
+use runyard::{StepPorts, step};
+use runyard_core::model::{
     Agent, AttributeValue, Guard, Instance, Item, Kind, Place, Record as _, Request, Write,
 };
-use runyard::ports::{Clock as _, Store as _};
+use runyard_core::ports::{Clock as _, Store as _};
 use runyard_fakes::SeededEntropy;
 use serde_json::json;
 

@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use jiff::Timestamp;
-use runyard::controller::{HistoryTable, Ports};
-use runyard::model::history::{Activity, HistoryLine, MOST_PAST_SPANS, MachineLine};
-use runyard::model::{AttributeValue, Event, Instance, Item, Lease, RecordId, Write};
-use runyard::ports::{Page, Store, StoreError, Watch};
+use runyard_core::model::history::{Activity, HistoryLine, MOST_PAST_SPANS, MachineLine};
+use runyard_core::model::{AttributeValue, Event, Instance, Item, Lease, RecordId, Write};
+use runyard_core::ports::{Page, Store, StoreError, Watch};
 use runyard_fakes::MemoryStore;
+use runyard_operator::controller::{HistoryTable, Ports};
 use serde_json::json;
 
 use runyard_tests::world::{World, linux};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use runyard::model::Lease;
+use runyard_core::model::Lease;
 
 use runyard_tests::world::{World, linux};
 

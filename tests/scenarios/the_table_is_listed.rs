@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use runyard::model::{Item, RecordId, State, Write};
-use runyard::ports::{Page, Store, StoreError, Watch};
+use runyard_core::model::{Item, RecordId, State, Write};
+use runyard_core::ports::{Page, Store, StoreError, Watch};
 use runyard_fakes::MemoryStore;
 use serde_json::json;
 use tokio::sync::watch;

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use async_trait::async_trait;
-use runyard::admin::Health;
-use runyard::controller::{OperatorError, Ports, run};
-use runyard::model::{Item, RecordId, Write};
-use runyard::ports::{Page, Store, StoreError, Watch};
+use runyard_core::model::{Item, RecordId, Write};
+use runyard_core::ports::{Page, Store, StoreError, Watch};
 use runyard_fakes::MemoryStore;
+use runyard_operator::admin::Health;
+use runyard_operator::controller::{OperatorError, Ports, run};
 use tokio_util::sync::CancellationToken;
 
 use runyard_tests::world::{World, linux, settings};

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::SignedDuration;
-use runyard::controller::Ports;
-use runyard::model::{ClassName, PoolMessage};
-use runyard::ports::{Clock as _, PoolQueue, QueueDepth, QueueError, Received};
+use runyard_core::model::{ClassName, PoolMessage};
+use runyard_core::ports::{Clock as _, PoolQueue, QueueDepth, QueueError, Received};
 use runyard_fakes::MemoryQueue;
+use runyard_operator::controller::Ports;
 use serde_json::json;
 
 use runyard_tests::world::{World, item, linux};

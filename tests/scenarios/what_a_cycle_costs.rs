@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use runyard::model::{
+use runyard_core::model::{
     ClassName, Instance, InstanceArn, InstanceFacts, InstanceId, Life, PoolMessage, Reason, Record as _,
     RecordId, State, UsageClass,
 };

@@ -1,4 +1,4 @@
-use runyard::model::{Pool, RecordId};
+use runyard_core::model::{Pool, RecordId};
 
 use runyard_tests::world::{World, linux};
 

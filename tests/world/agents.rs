@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use runyard::model::{
+use runyard_core::model::{
     Agent, AgentKey, Guard, Instance, InstanceId, Item, Life, Reading, RegistrationCredential,
     RemovalCredential, Signal, Write, read,
 };
-use runyard::ports::{Clock, Machine, Store};
+use runyard_core::ports::{Clock, Machine, Store};
 use runyard_fakes::{FakeCompute, MemoryStore, TokioClock};
 
 use crate::world::item;

@@ -6,18 +6,17 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use runyard::admin::Health;
-use runyard::controller::GitHubWatch;
-use runyard::controller::{Ports, Settings, run};
-use runyard::metrics::Metrics;
-use runyard::model::{
+use runyard_core::model::{
     Instance, Item, Life, Pool, PoolSpec, PoolStatus, Reading, Record, RecordId, Request, State, Versioned,
     Write, read,
 };
-use runyard::ports::{Clock, Compute, Store};
+use runyard_core::ports::{Clock, Compute, Store};
 use runyard_fakes::{
     FakeCompute, FakeGitHub, MemoryNotices, MemoryQueue, MemoryStore, SeededEntropy, TokioClock, as_shipped,
 };
+use runyard_operator::admin::Health;
+use runyard_operator::controller::{GitHubWatch, Ports, Settings, run};
+use runyard_operator::metrics::Metrics;
 use tokio_util::sync::CancellationToken;
 
 use crate::agents::{Agents, Habit};
@@ -45,7 +44,7 @@ pub fn settings(identity: &str) -> Settings {
         identity: identity.into(),
         table: "runyard".parse().unwrap(),
         organization: false,
-        rebalance: runyard::model::Rebalance::Last,
+        rebalance: runyard_core::model::Rebalance::Last,
         timing: as_shipped(),
         requests_per_repository: 2000,
         runner_version: None,
@@ -230,7 +229,7 @@ impl World {
     pub async fn release(&self, key: &RecordId) {
         let set = item(&serde_json::json!({"desired": "released"}));
         let add = BTreeMap::from([("version".to_owned(), 1), ("generation".to_owned(), 1)]);
-        let write = Write::update(key.clone(), runyard::model::Guard::StillProvisioned, set, add);
+        let write = Write::update(key.clone(), runyard_core::model::Guard::StillProvisioned, set, add);
         self.store.write(&write).await.unwrap();
     }
 
@@ -352,7 +351,7 @@ impl World {
             lines
                 .push(format!("{} {:?} {:?} {}", request.id, status.phase, status.instances, status.message));
         }
-        for launch in self.all::<runyard::model::Launch>() {
+        for launch in self.all::<runyard_core::model::Launch>() {
             lines.push(format!("{} {} {} {}", launch.launch_id, launch.phase, launch.count, launch.message));
         }
         lines.push(format!("at {}", self.clock.now()));

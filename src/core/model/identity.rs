@@ -351,6 +351,12 @@ pub(super) fn request(key: &Key) -> Result<RequestKey, FieldError> {
     if id.attempt.to_string() == attempt { Ok(id) } else { Err(wrong()) }
 }
 
+/// The kind that an item's key says it is of, as the operator sees it, whatever else it says of itself; none for what
+/// others keep in the table, which is none of our business.
+pub fn kind_of(item: &Item) -> Option<Kind> {
+    RecordId::of(item)?.kind()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

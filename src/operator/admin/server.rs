@@ -15,11 +15,11 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 /// How long a client may take for the header of a request, and be silent between two.
-pub(crate) const HEADER: Duration = Duration::from_secs(5);
+pub const HEADER: Duration = Duration::from_secs(5);
 /// How long a connection lives; one that is used for longer is opened anew.
 const LIFE: Duration = Duration::from_secs(60);
 /// Connections at a time. One more ends the oldest, so that a flood never keeps a probe out.
-pub(crate) const CONNECTIONS: usize = 128;
+pub const CONNECTIONS: usize = 128;
 /// How long answers in progress may take once the server ends.
 const FAREWELL: Duration = Duration::from_secs(2);
 /// How long to wait after the system refused a connection, for want of descriptors say.
@@ -29,11 +29,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 ///
 /// # Guarantees
 /// At most [`CONNECTIONS`] are open at a time, each for at most a minute and [`FAREWELL`].
-pub(crate) async fn serve(
-    listener: TcpListener,
-    router: Router,
-    shutdown: CancellationToken,
-) -> io::Result<()> {
+pub async fn serve(listener: TcpListener, router: Router, shutdown: CancellationToken) -> io::Result<()> {
     let mut open = JoinSet::new();
     let mut oldest: VecDeque<AbortHandle> = VecDeque::new();
     loop {

@@ -10,14 +10,14 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use futures::stream;
 use jiff::{SignedDuration, Timestamp};
-use runyard::clock::SystemClock;
-use runyard::local::engine::Engine;
-use runyard::model::{
+use runyard_core::model::{
     Agent, AttributeValue, Guard, Instance, InstanceArn, Item, Pool, PoolSpec, PoolStatus, Versioned as _,
     Write, millis,
 };
-use runyard::ports::{Clock as _, Store as _};
-use runyard::store::DynamoStore;
+use runyard_core::ports::{Clock as _, Store as _};
+use runyard_operator::clock::SystemClock;
+use runyard_standin::engine::Engine;
+use runyard_store::DynamoStore;
 use tokio::time::{Instant, interval, sleep, sleep_until};
 
 use super::fixture::{CLASS, sdk_as, table};

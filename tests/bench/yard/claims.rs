@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use runyard::model::{Operation, Phase, Reading, RecordId, Request, Write, read};
-use runyard::ports::{Doorbell as _, Store as _};
+use runyard_core::model::{Operation, Phase, Reading, RecordId, Request, Write, read};
+use runyard_core::ports::{Doorbell as _, Store as _};
 
 use super::fixture::{Fixture, Services, intent, key, release};
 use super::floors::Figures;
@@ -69,7 +69,7 @@ fn about(call: &Call, key: &RecordId) -> bool {
 pub(crate) async fn cycle(fixture: &Fixture, run: usize) -> (f64, f64, Vec<Call>, Instant) {
     let (key, mut calls) = (key(run), Vec::new());
     fixture.calls.take();
-    fixture.store.write(&intent(run, runyard::ports::Clock::now(fixture.clock.as_ref()))).await.unwrap();
+    fixture.store.write(&intent(run, runyard_core::ports::Clock::now(fixture.clock.as_ref()))).await.unwrap();
     let asked = Instant::now();
     if let Some(bell) = fixture.bell.clone() {
         tokio::spawn(async move { bell.ring().await });
@@ -217,11 +217,11 @@ impl Series {
 /// The four store operations of a claim one after the other: a transaction of two, a signal, two writes.
 async fn floor(fixture: &Fixture, run: usize) -> Duration {
     let fresh = |part: &str| {
-        let write = intent(4_000_000 + run, runyard::ports::Clock::now(fixture.clock.as_ref()));
+        let write = intent(4_000_000 + run, runyard_core::ports::Clock::now(fixture.clock.as_ref()));
         let key = RecordId::new(format!("floor#{part}#{run}"), "floor");
         let Operation::Create(mut item) = write.operation else { unreachable!("an intent creates") };
-        item.insert("pk".into(), runyard::model::AttributeValue::S(key.pk().clone()));
-        item.insert("sk".into(), runyard::model::AttributeValue::S(key.sk().clone()));
+        item.insert("pk".into(), runyard_core::model::AttributeValue::S(key.pk().clone()));
+        item.insert("sk".into(), runyard_core::model::AttributeValue::S(key.sk().clone()));
         Write::create(key, item)
     };
     let begun = Instant::now();

@@ -8,21 +8,21 @@ use std::time::{Duration, Instant};
 use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_sdk_dynamodb::config::{Credentials, SharedCredentialsProvider};
 use jiff::Timestamp;
-use runyard::admin::Health;
-use runyard::aws::SqsQueue;
-use runyard::clock::{SystemClock, SystemEntropy};
-use runyard::compute_none::NoCompute;
-use runyard::controller::{Bell, GitHubWatch, Ports, Settings, run};
-use runyard::local::change_notifier;
-use runyard::local::engine::Engine as Embedded;
-use runyard::metrics::Metrics;
-use runyard::model::{
+use runyard_core::model::{
     Agent, AttributeValue, Guard, Instance, InstanceArn, Item, Life, Pool, PoolSpec, PoolStatus, Reading,
     Reason, RecordId, Signal, TableName, Timing, Versioned as _, Write, millis, read,
 };
-use runyard::ports::{Clock, PoolQueue, Store};
-use runyard::queue_memory::InProcessQueue;
-use runyard::store::{DynamoStore, Watching};
+use runyard_core::ports::{Clock, PoolQueue, Store};
+use runyard_operator::admin::Health;
+use runyard_operator::aws::SqsQueue;
+use runyard_operator::clock::{SystemClock, SystemEntropy};
+use runyard_operator::compute_none::NoCompute;
+use runyard_operator::controller::{Bell, GitHubWatch, Ports, Settings, run};
+use runyard_operator::metrics::Metrics;
+use runyard_operator::queue_memory::InProcessQueue;
+use runyard_standin::change_notifier;
+use runyard_standin::engine::Engine as Embedded;
+use runyard_store::{DynamoStore, Watching};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -102,7 +102,7 @@ fn settings() -> Settings {
         identity: "bench".into(),
         table: table(),
         organization: false,
-        rebalance: runyard::model::Rebalance::Last,
+        rebalance: runyard_core::model::Rebalance::Last,
         timing: Timing {
             created: minutes(30),
             claimed: minutes(30),

@@ -10,14 +10,14 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use futures::stream;
 use jiff::Timestamp;
-use runyard::clock::SystemClock;
-use runyard::local::engine::Engine;
-use runyard::model::{
+use runyard_core::model::{
     Agent, AttributeValue, Guard, Instance, Item, Life, Operation, Pool, PoolSpec, PoolStatus, Reading,
     RecordId, Request, Versioned as _, Write, millis, read,
 };
-use runyard::ports::{Clock as _, Store as _, StoreError};
-use runyard::store::{DynamoStore, Watching};
+use runyard_core::ports::{Clock as _, Store as _, StoreError};
+use runyard_operator::clock::SystemClock;
+use runyard_standin::engine::Engine;
+use runyard_store::{DynamoStore, Watching};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use runyard::ports::Store as _;
-use runyard::store::DynamoStore;
+use runyard_core::ports::Store as _;
+use runyard_store::DynamoStore;
 
 use super::fixture::{Fixture, Services};
 use super::floors::Figures;

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use rand::Rng as _;
-use runyard::model::{ClassName, Item, PoolMessage, RecordId, Write};
-use runyard::ports::{
+use runyard_core::model::{ClassName, Item, PoolMessage, RecordId, Write};
+use runyard_core::ports::{
     Change, Compute, ComputeError, Doorbell, LaunchOrder, Launched, Machine, MachineState, Page, PoolQueue,
     QueueError, Received, Store, StoreError, Watch,
 };
@@ -246,14 +246,14 @@ impl<T: Compute> Compute for Slow<T> {
         self.inner.launch(order).await
     }
 
-    async fn terminate(&self, ids: &[runyard::model::InstanceId]) -> Result<(), ComputeError> {
+    async fn terminate(&self, ids: &[runyard_core::model::InstanceId]) -> Result<(), ComputeError> {
         self.inner.terminate(ids).await
     }
 
     async fn describe(
         &self,
-        ids: &[runyard::model::InstanceId],
-    ) -> Result<std::collections::BTreeMap<runyard::model::InstanceId, MachineState>, ComputeError> {
+        ids: &[runyard_core::model::InstanceId],
+    ) -> Result<std::collections::BTreeMap<runyard_core::model::InstanceId, MachineState>, ComputeError> {
         self.inner.describe(ids).await
     }
 

@@ -3,8 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use runyard::model::{Lease, Phase, Reading, Versioned as _, read};
-use runyard::ports::{Clock as _, Store as _};
+use runyard_core::model::{Lease, Phase, Reading, Versioned as _, read};
+use runyard_core::ports::{Clock as _, Store as _};
 
 use super::claims::{compare, cycle, millis, percentile, sorted, until_phase};
 use super::fixture::{Fixture, Services, intent, key, release};

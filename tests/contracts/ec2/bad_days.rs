@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use runyard::aws::Ec2Compute;
-use runyard::limits::{Limited, Limits};
-use runyard::model::{InstanceId, UsageClass, last_console_line};
-use runyard::ports::{Compute, ComputeError, LaunchOrder, Launched, Machine, MachineState};
+use runyard_core::model::{InstanceId, UsageClass, last_console_line};
+use runyard_core::ports::{Compute, ComputeError, LaunchOrder, Launched, Machine, MachineState};
+use runyard_operator::aws::Ec2Compute;
+use runyard_operator::limits::{Limited, Limits};
 
 use crate::ec2::benches::{compute, options, order, sdk_config, spec, table};
 use runyard_support::engine::nobody;

@@ -9,12 +9,12 @@ use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_sdk_ec2::Client;
 use aws_sdk_ec2::config::Credentials;
 use jiff::Timestamp;
-use runyard::aws::Ec2Compute;
-use runyard::aws::ec2::Ec2Options;
-use runyard::config::{Architectures, RunnerPackage};
-use runyard::model::{InstanceTypes, Launch, LaunchId, LaunchPhase, PoolSpec, TableName, UsageClass};
-use runyard::ports::{Compute, LaunchOrder};
+use runyard_core::model::{InstanceTypes, Launch, LaunchId, LaunchPhase, PoolSpec, TableName, UsageClass};
+use runyard_core::ports::{Compute, LaunchOrder};
 use runyard_fakes::{FakeCompute, ManualClock, SeededEntropy, as_shipped};
+use runyard_operator::aws::Ec2Compute;
+use runyard_operator::aws::ec2::Ec2Options;
+use runyard_operator::config::{Architectures, RunnerPackage};
 use serde_json::json;
 
 use runyard_support::engine::Engine;

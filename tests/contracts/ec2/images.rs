@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use aws_sdk_ec2::Client;
-use runyard::aws::Ec2Compute;
-use runyard::aws::ec2::TemplateChange;
-use runyard::model::{PoolSpec, TableName, UsageClass};
-use runyard::ports::{Compute, ComputeError};
+use runyard_core::model::{PoolSpec, TableName, UsageClass};
+use runyard_core::ports::{Compute, ComputeError};
+use runyard_operator::aws::Ec2Compute;
+use runyard_operator::aws::ec2::TemplateChange;
 
 use crate::ec2::benches::{compute, order, sdk_config, spec, table};
 use runyard_support::peer::{Peer, Refused, SUBNETS};

@@ -1,8 +1,8 @@
 //! Does a preflight find what would keep a class's machines from coming, and launch nothing?
 
-use runyard::aws::Ec2Compute;
-use runyard::model::{PoolSpec, UsageClass};
-use runyard::preflight::{Check, Outcome};
+use runyard_core::model::{PoolSpec, UsageClass};
+use runyard_operator::aws::Ec2Compute;
+use runyard_operator::preflight::{Check, Outcome};
 
 use crate::ec2::benches::{compute, spec, table};
 use runyard_support::peer::{Peer, Rules, SUBNETS, TWIN};

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use runyard::model::{InstanceId, UsageClass};
-use runyard::ports::{Compute as _, ComputeError, Launched, Machine};
+use runyard_core::model::{InstanceId, UsageClass};
+use runyard_core::ports::{Compute as _, ComputeError, Launched, Machine};
 
 use crate::ec2::benches::Bench;
 

@@ -9,11 +9,11 @@ use aws_sdk_ec2::types::{
     builders::LaunchTemplateInstanceMetadataOptionsRequestBuilder,
 };
 use base64::Engine as _;
-use runyard::aws::Ec2Compute;
-use runyard::aws::ec2::{Ec2Options, TemplateChange};
-use runyard::config::Architectures;
-use runyard::model::{PoolSpec, TableName, UsageClass};
-use runyard::ports::{Compute, ComputeError};
+use runyard_core::model::{PoolSpec, TableName, UsageClass};
+use runyard_core::ports::{Compute, ComputeError};
+use runyard_operator::aws::Ec2Compute;
+use runyard_operator::aws::ec2::{Ec2Options, TemplateChange};
+use runyard_operator::config::Architectures;
 
 use crate::ec2::benches::{compute, options, order, sdk_config, spec, table};
 use runyard_support::engine::Engine;

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use aws_sdk_sqs::Client;
 use aws_sdk_sqs::types::QueueAttributeName;
-use runyard::aws::SqsDoorbell;
-use runyard::aws::queues::{QueueState, Queues, WantedQueue};
-use runyard::model::{AttributeValue, RecordId, TableName, Write};
-use runyard::ports::{Doorbell as _, QueueError, Store as _};
-use runyard::store::{DynamoStore, Watching};
+use runyard_core::model::{AttributeValue, RecordId, TableName, Write};
+use runyard_core::ports::{Doorbell as _, QueueError, Store as _};
+use runyard_operator::aws::SqsDoorbell;
+use runyard_operator::aws::queues::{QueueState, Queues, WantedQueue};
+use runyard_store::{DynamoStore, Watching};
 use tokio::sync::watch;
 
 use crate::ports::store::sdk_config;

@@ -7,10 +7,10 @@ use aws_sdk_dynamodb::types::{
     AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType,
 };
 use jiff::Timestamp;
-use runyard::model::history::HistoryLine;
-use runyard::model::{Event, Guard, RecordId, TableName, Write};
-use runyard::ports::{Store, StoreError};
-use runyard::store::{DynamoStore, TableState};
+use runyard_core::model::history::HistoryLine;
+use runyard_core::model::{Event, Guard, RecordId, TableName, Write};
+use runyard_core::ports::{Store, StoreError};
+use runyard_store::{DynamoStore, TableState};
 use tokio::time::Instant;
 
 use crate::ports::store::{connect, sdk_config};
@@ -77,9 +77,9 @@ async fn a_table_of_another_shape_is_told_by_its_differences() {
 async fn labels(store: &DynamoStore) -> Vec<&'static str> {
     let key = RecordId::new("instance#x", "instance");
     let write = Write::create(key.clone(), [].into());
-    let item = [("pk".to_owned(), runyard::model::AttributeValue::S("p".into()))];
-    let mut item: runyard::model::Item = item.into();
-    item.insert("sk".into(), runyard::model::AttributeValue::S("s".into()));
+    let item = [("pk".to_owned(), runyard_core::model::AttributeValue::S("p".into()))];
+    let mut item: runyard_core::model::Item = item.into();
+    item.insert("sk".into(), runyard_core::model::AttributeValue::S("s".into()));
     let errors: [Option<StoreError>; 7] = [
         store.get(&key).await.err(),
         store.list(None).await.err(),

@@ -5,10 +5,10 @@ use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::ReturnConsumedCapacity;
 use futures::stream::{self, StreamExt as _};
 use jiff::{SignedDuration, Timestamp};
-use runyard::model::history::{HistoryLine, RequestLine};
-use runyard::model::{Event, Item, Reading, Record, RecordId, Request, TableName, read};
-use runyard::ports::Store as _;
-use runyard::store::DynamoStore;
+use runyard_core::model::history::{HistoryLine, RequestLine};
+use runyard_core::model::{Event, Item, Reading, Record, RecordId, Request, TableName, read};
+use runyard_core::ports::Store as _;
+use runyard_store::DynamoStore;
 use serde_json::json;
 
 use crate::ports::store::sdk_config;

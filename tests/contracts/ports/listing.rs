@@ -4,16 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use runyard::admin::Health;
-use runyard::clock::{SystemClock, SystemEntropy};
-use runyard::compute_none::NoCompute;
-use runyard::controller::{GitHubWatch, Ports, Settings, run};
-use runyard::metrics::Metrics;
-use runyard::model::{AttributeValue, Item, RecordId, TableName, Timing, Write};
-use runyard::ports::{Clock, Store as _};
-use runyard::queue_memory::InProcessQueue;
-use runyard::store::{DynamoStore, Watching};
+use runyard_core::model::{AttributeValue, Item, RecordId, TableName, Timing, Write};
+use runyard_core::ports::{Clock, Store as _};
 use runyard_fakes::as_shipped;
+use runyard_operator::admin::Health;
+use runyard_operator::clock::{SystemClock, SystemEntropy};
+use runyard_operator::compute_none::NoCompute;
+use runyard_operator::controller::{GitHubWatch, Ports, Settings, run};
+use runyard_operator::metrics::Metrics;
+use runyard_operator::queue_memory::InProcessQueue;
+use runyard_store::{DynamoStore, Watching};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -27,7 +27,7 @@ fn settings() -> Settings {
         identity: "one".into(),
         table: table(),
         organization: false,
-        rebalance: runyard::model::Rebalance::Last,
+        rebalance: runyard_core::model::Rebalance::Last,
         timing: Timing { resync: Duration::from_millis(200), ..as_shipped() },
         sweep: Duration::from_secs(60),
         requests_per_repository: 2000,

@@ -5,10 +5,10 @@ use std::sync::{Arc, LazyLock};
 
 use aws_sdk_sqs::Client;
 use jiff::Timestamp;
-use runyard::aws::SqsNotices;
-use runyard::model::{InterruptionAction, News};
-use runyard::ports::{Notices, QueueError};
+use runyard_core::model::{InterruptionAction, News};
+use runyard_core::ports::{Notices, QueueError};
 use runyard_fakes::{ManualClock, MemoryNotices};
+use runyard_operator::aws::SqsNotices;
 
 use crate::ports::store::sdk_config;
 use runyard_support::engine::Engine;

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use runyard::model::TableName;
-use runyard::ports::{Store, StoreError, Watch};
-use runyard::store::{DynamoStore, Watching};
+use runyard_core::model::TableName;
+use runyard_core::ports::{Store, StoreError, Watch};
+use runyard_store::{DynamoStore, Watching};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};

@@ -10,8 +10,8 @@ mod writes;
 
 use std::sync::Arc;
 
-use runyard::model::{AttributeValue, Item, RecordId, Write};
-use runyard::ports::{Refusal, Store, StoreError};
+use runyard_core::model::{AttributeValue, Item, RecordId, Write};
+use runyard_core::ports::{Refusal, Store, StoreError};
 
 pub(crate) use tables::{Tables, connect, sdk_config};
 

@@ -10,9 +10,9 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use runyard::model::{AttributeValue, Guard, Item, RecordId, TableName, Write};
-use runyard::ports::{Store, StoreError};
-use runyard::store::DynamoStore;
+use runyard_core::model::{AttributeValue, Guard, Item, RecordId, TableName, Write};
+use runyard_core::ports::{Store, StoreError};
+use runyard_store::DynamoStore;
 use tokio::sync::watch;
 use tokio::time::Instant;
 

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio::net::TcpListener;
 
-use runyard::github::{ApiUrl, Credential, RestGitHub};
 use runyard_core::ports::github::{GitHub, GitHubError, RunState, RunnerSpec, Scope, Waiting};
+use runyard_operator::github::{ApiUrl, Credential, RestGitHub};
 use runyard_standin::github::{Behaviour, Conclusion, EndOfLife, JobSpec, JobStatus, Settings, StandIn};
 
 const REPO: &str = "octo/app";

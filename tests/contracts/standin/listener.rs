@@ -13,8 +13,8 @@ use nix::unistd::Pid;
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
-use runyard::github::{ApiUrl, Credential, RestGitHub};
 use runyard_core::ports::github::{GitHub, RunnerSpec, Scope};
+use runyard_operator::github::{ApiUrl, Credential, RestGitHub};
 use runyard_standin::github::{
     Behaviour, Conclusion, EndOfLife, Job, JobSpec, JobStatus, PACKAGE_VERSION, PackageBehaviour,
     PastEndOfLife, RunId, Settings, StandIn,

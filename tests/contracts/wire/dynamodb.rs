@@ -2,9 +2,9 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use runyard::model::{AttributeValue, Guard, Item, RecordId, TableName, Write};
-use runyard::ports::{Store as _, StoreError};
-use runyard::store::DynamoStore;
+use runyard_core::model::{AttributeValue, Guard, Item, RecordId, TableName, Write};
+use runyard_core::ports::{Store as _, StoreError};
+use runyard_store::DynamoStore;
 
 use crate::wire::judge::{Came, Cell, Lasting, config, judge};
 use crate::wire::matrix::DYNAMODB;

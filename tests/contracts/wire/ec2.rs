@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use runyard::aws::Ec2Compute;
-use runyard::model::{InstanceId, UsageClass};
-use runyard::ports::{Compute as _, ComputeError};
+use runyard_core::model::{InstanceId, UsageClass};
+use runyard_core::ports::{Compute as _, ComputeError};
+use runyard_operator::aws::Ec2Compute;
 
 use crate::ec2::benches::{options, order, spec, table};
 use crate::wire::judge::{Came, Cell, config, judge};

@@ -9,9 +9,9 @@ use axum::Router;
 use axum::extract::State;
 use axum::http::{Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse as _, Response};
-use runyard::github::{ApiUrl, Credential, RestGitHub};
-use runyard::ports::github::{RunnerSpec, Scope, Waiting};
-use runyard::ports::{GitHub as _, GitHubError};
+use runyard_core::ports::github::{RunnerSpec, Scope, Waiting};
+use runyard_core::ports::{GitHub as _, GitHubError};
+use runyard_operator::github::{ApiUrl, Credential, RestGitHub};
 use serde_json::json;
 
 use crate::wire::judge::{Came, Cell, judge};

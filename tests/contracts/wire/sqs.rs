@@ -2,9 +2,9 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use runyard::aws::{SqsNotices, SqsQueue};
-use runyard::model::{ClassName, InstanceId, PoolMessage, TableName, UsageClass};
-use runyard::ports::{Notices as _, PoolQueue as _, QueueError};
+use runyard_core::model::{ClassName, InstanceId, PoolMessage, TableName, UsageClass};
+use runyard_core::ports::{Notices as _, PoolQueue as _, QueueError};
+use runyard_operator::aws::{SqsNotices, SqsQueue};
 
 use crate::wire::judge::{Came, Cell, config, judge};
 use crate::wire::matrix::SQS;

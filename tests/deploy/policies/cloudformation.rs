@@ -1,6 +1,6 @@
 //! Does `config/cloudformation.yaml` say what the documents say, and make what `init` makes?
 
-use runyard::config::{Config, ScopeKind};
+use runyard_operator::config::{Config, ScopeKind};
 use serde_json::{Value, json};
 
 use crate::policies::documents::{KEY, config, document};

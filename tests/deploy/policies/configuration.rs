@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use runyard::config::Config;
+use runyard_operator::config::Config;
 use serde_json::Value;
 
 use crate::policies::documents::{NAMES, config};
@@ -40,7 +40,7 @@ fn every_file_is_of_a_kind_that_is_checked_and_can_be_read() {
                 serde_norway::from_str::<Value>(&text).map(|_| ()).map_err(|e| e.to_string())
             }
             Some("toml") if path.ends_with("prices.toml") => {
-                runyard::prices::load(path).map(|_| ()).map_err(|e| format!("{e:?}"))
+                runyard_operator::prices::load(path).map(|_| ()).map_err(|e| format!("{e:?}"))
             }
             Some("toml") => {
                 // Complete but for the credential, which nobody can know.

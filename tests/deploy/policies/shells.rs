@@ -27,7 +27,7 @@ fn a_shell_needs_the_rights_that_the_page_and_the_help_name_and_gives_no_other()
     let statement = statement();
     let actions = texts(&statement["Action"]);
     assert_eq!(actions.len(), 5);
-    let help = std::fs::read_to_string(config().join("../src/operator/cli/ssh.rs")).unwrap();
+    let help = std::fs::read_to_string(config().join("../src/cli/change/ssh.rs")).unwrap();
     let beside = json!({"Version": "2012-10-17", "Statement": [statement]});
     let may = |documents: &[Value], action: &str| {
         let call = Call { action: action.to_owned(), resource: "*".to_owned(), context: Context::new() };

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hcl_edit::expr::Expression;
 use hcl_edit::structure::{Block, Body};
-use runyard::model::PoolSpec;
+use runyard_core::model::PoolSpec;
 use serde_json::{Map, Value, json};
 
 use crate::policies::documents::{KEY, config};

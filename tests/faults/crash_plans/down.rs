@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use runyard::controller::Ports;
-use runyard::model::{InstanceId, Item, RecordId, Write};
-use runyard::ports::{
+use runyard_core::model::{InstanceId, Item, RecordId, Write};
+use runyard_core::ports::{
     Change, Compute, ComputeError, LaunchOrder, Launched, Machine, MachineState, Page, Store, StoreError,
     Watch,
 };
+use runyard_operator::controller::Ports;
 
 /// Which services are away. Clones share it.
 #[derive(Clone, Default)]

@@ -4,8 +4,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use runyard::controller::Ports;
 use runyard_fakes::MemoryStore;
+use runyard_operator::controller::Ports;
 
 use crate::crash_plans::history::History;
 use crate::crash_plans::oracle::{self, End};

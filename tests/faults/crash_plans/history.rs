@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::FutureExt as _;
-use runyard::model::{Item, RecordId};
-use runyard::ports::{Clock as _, Store as _, Watch};
+use runyard_core::model::{Item, RecordId};
+use runyard_core::ports::{Clock as _, Store as _, Watch};
 use runyard_fakes::{MemoryStore, TokioClock};
 
 pub(crate) use runyard_support::laws::{Step, kind};

@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use runyard::model::{Agent, Instance, Launch, Life, Pool, Request};
-use runyard::ports::github::Runner;
+use runyard_core::model::{Agent, Instance, Launch, Life, Pool, Request};
+use runyard_core::ports::github::Runner;
 
 use crate::crash_plans::plan::{Call, Kind};
 use crate::crash_plans::recorder::Recorder;

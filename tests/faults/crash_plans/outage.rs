@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use runyard::model::{InstanceId, Phase, RecordId, Request, State};
-use runyard::ports::{Clock as _, ComputeError, MachineState};
+use runyard_core::model::{InstanceId, Phase, RecordId, Request, State};
+use runyard_core::ports::{Clock as _, ComputeError, MachineState};
 use serde_json::json;
 
 use crate::crash_plans::down::Switches;
@@ -208,7 +208,7 @@ async fn three_hours_without_the_table_and_eight_without_launches_cost_no_job() 
     drill.crowd("early").await;
     drill.minutes(45).await;
     let running = |drill: &Drill| {
-        let of_long = |instance: &runyard::model::Instance| {
+        let of_long = |instance: &runyard_core::model::Instance| {
             instance.state() == State::Running && instance.held_by().is_some_and(|key| long.contains(key))
         };
         let all = drill.world.instances().into_iter().filter(of_long);

@@ -6,17 +6,17 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use runyard::controller::Ports;
-use runyard::model::{
+use runyard_core::model::{
     AttributeValue, ClassName, InstanceId, Item, Operation, PoolMessage, RecordId, State, Write,
 };
-use runyard::ports::github::{
+use runyard_core::ports::github::{
     EndOfLife, JobConfig, RunState, Runner, RunnerSpec, Scope, Token, Waiting, WorkflowJob, WorkflowRun,
 };
-use runyard::ports::{
+use runyard_core::ports::{
     Batch, Change, Compute, ComputeError, GitHub, GitHubError, LaunchOrder, Launched, Machine, MachineState,
     Notices, Page, PoolQueue, QueueError, Received, Store, StoreError, Watch,
 };
+use runyard_operator::controller::Ports;
 
 use crate::crash_plans::history::kind;
 use crate::crash_plans::recorder::Life;

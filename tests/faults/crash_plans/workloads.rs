@@ -4,10 +4,10 @@
 use std::pin::Pin;
 use std::time::Duration;
 
-use runyard::controller::{GitHubWatch, Settings};
-use runyard::model::{InstanceId, Pool, RecordId, State, Versioned as _};
-use runyard::ports::github::RunState;
-use runyard::ports::{Clock as _, MachineState, Store as _};
+use runyard_core::model::{InstanceId, Pool, RecordId, State, Versioned as _};
+use runyard_core::ports::github::RunState;
+use runyard_core::ports::{Clock as _, MachineState, Store as _};
+use runyard_operator::controller::{GitHubWatch, Settings};
 use serde_json::{Value, json};
 
 use runyard_tests::agents::Habit;

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use runyard::cli::{StepFailed, StepPorts, step};
+use runyard::{StepFailed, StepPorts, step};
 use runyard_fakes::{MemoryStore, SeededEntropy, TokioClock};
 
 use crate::fuzz::{fuzz, seeds};

@@ -1,6 +1,6 @@
 //! The configuration file: laid over the defaults, or every problem told.
 
-use runyard::config::Config;
+use runyard_operator::config::Config;
 
 use crate::fuzz::{executions, fuzz_times, seeds};
 

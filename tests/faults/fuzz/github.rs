@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use reqwest::header::{HeaderName, HeaderValue};
-use runyard::github::{ApiUrl, Credential, RestGitHub};
-use runyard::ports::github::{GitHub, GitHubError, RunnerSpec, Scope, Waiting};
+use runyard_core::ports::github::{GitHub, GitHubError, RunnerSpec, Scope, Waiting};
+use runyard_operator::github::{ApiUrl, Credential, RestGitHub};
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use runyard::decide::{Context, Policy, Role, decide};
-use runyard::model::{
+use runyard_core::decide::{Context, Policy, Role, decide};
+use runyard_core::model::{
     Agent, Event, Instance, Item, Launch, Lease, Pool, PoolMessage, Reading, Record, RecordId, Request,
     Unreadable, read, read_notices,
 };
-use runyard::yard::{Now, Observation, Yard};
+use runyard_core::yard::{Now, Observation, Yard};
 use runyard_fakes::as_shipped;
 
 use crate::fuzz::{fuzz, seeds};
@@ -53,7 +53,7 @@ fn judged(item: &Item, beside: &[Item]) {
         organization: false,
         watches_runs: false,
         inventory: true,
-        rebalance: runyard::model::Rebalance::Last,
+        rebalance: runyard_core::model::Rebalance::Last,
     };
     let mut yard = Yard::default();
     for item in beside.iter().chain([item]) {

@@ -2,8 +2,8 @@
 //! tried as does not matter, it is tried as everything.
 
 use jiff::Timestamp;
-use runyard::decide::{check_schedule, effective};
-use runyard::model::{
+use runyard_core::decide::{check_schedule, effective};
+use runyard_core::model::{
     ClaimId, ClassName, FieldError, InstanceArn, InstanceId, InstanceTypes, Item, LaunchId, Pool, Reading,
     RecordId, Replacement, Repository, Request, RequestKey, RequestName, RunId, Schedule, TableName, label,
     read, runner_name,
@@ -79,7 +79,7 @@ fn hours(word: &str) {
         Replacement { hours: Some(hours.into()), time_zone: zone.into(), ..Replacement::default() };
     let now: Timestamp = "2026-03-29T00:59:59Z".parse().unwrap();
     let readable = replacement.check().is_ok();
-    let unreadable = replacement.hours_at(now) == runyard::model::Hours::Unreadable;
+    let unreadable = replacement.hours_at(now) == runyard_core::model::Hours::Unreadable;
     assert_ne!(readable, unreadable, "{word:?}");
 }
 

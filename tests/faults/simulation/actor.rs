@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use runyard::model::{Item, RecordId, millis};
-use runyard::ports::Clock;
+use runyard_core::model::{Item, RecordId, millis};
+use runyard_core::ports::Clock;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until};
 

@@ -1,7 +1,7 @@
 //! Would the simulation see it? Defects like those that models and reviews have found before, put between production
 //! code and the world, each of which must be seen under some seed of every run.
 
-use runyard::model::{AttributeValue, Guard, Item, Operation, RecordId, Write};
+use runyard_core::model::{AttributeValue, Guard, Item, Operation, RecordId, Write};
 
 use crate::simulation::ledger::ahead_of_delivery;
 
@@ -228,6 +228,6 @@ pub(crate) fn claims(write: &Write) -> Option<(&RecordId, &str)> {
 /// Whether a write tombstones a machine's record.
 pub(crate) fn tombstones(write: &Write) -> Option<&RecordId> {
     let Operation::Update { set, .. } = &write.operation else { return None };
-    let word = runyard::model::AttributeValue::S("terminated".into());
+    let word = runyard_core::model::AttributeValue::S("terminated".into());
     (write.key.pk().starts_with("instance#") && set.get("state") == Some(&word)).then_some(&write.key)
 }

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use runyard::model::{ClassName, InstanceId};
-use runyard::ports::MachineState;
+use runyard_core::model::{ClassName, InstanceId};
+use runyard_core::ports::MachineState;
 use serde_json::json;
 use tokio::time::sleep;
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use runyard::model::{
+use runyard_core::model::{
     Guard, Instance, InstanceArn, InstanceId, Item, Launch, LaunchPhase, MAX_HOLD_SECONDS, Operation, Phase,
     Place, Pool, Reading, Record, RecordId, Request, TRANSITIONS, Write, read,
 };
@@ -378,7 +378,7 @@ fn guarded(write: &Write, broken: &mut Broken) {
 
 fn version(key: &RecordId, old: Option<&Item>, new: Option<&Item>, broken: &mut Broken) {
     let number = |item: &Item| match item.get("version") {
-        Some(runyard::model::AttributeValue::N(number)) => number.parse::<u64>().ok(),
+        Some(runyard_core::model::AttributeValue::N(number)) => number.parse::<u64>().ok(),
         Some(_) | None => None,
     };
     let (before, after) = (old.map_or(Some(0), number), new.and_then(number));

@@ -9,9 +9,9 @@ pub(crate) fn layout() -> String {
     let here = life::live as *const () as usize;
     let functions = [
         ("agent", runyard_agent::agent::run as *const () as usize),
-        ("core", runyard::decide::decide as *const () as usize),
+        ("core", runyard_core::decide::decide as *const () as usize),
         ("fakes", runyard_fakes::FakeCompute::machines as *const () as usize),
-        ("operator", runyard::controller::run as *const () as usize),
+        ("operator", runyard_operator::controller::run as *const () as usize),
     ];
     let distance = |(package, at): (&str, usize)| format!("{package} {:x}\n", at.wrapping_sub(here));
     let (stack, heap) = (0_u8, Box::new(0_u8));

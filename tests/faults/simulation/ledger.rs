@@ -11,12 +11,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
-use runyard::controller::HistoryTable;
-use runyard::ledger::{Entry, Period, entries};
-use runyard::model::history::{Activity, HistoryLine, MachineLine};
-use runyard::model::{AttributeValue, Instance, InstanceId, Item, Lease, Place, RecordId, Request, Write};
-use runyard::ports::{Page, Store, StoreError, Watch};
+use runyard_core::ledger::{Entry, Period, entries};
+use runyard_core::model::history::{Activity, HistoryLine, MachineLine};
+use runyard_core::model::{
+    AttributeValue, Instance, InstanceId, Item, Lease, Place, RecordId, Request, Write,
+};
+use runyard_core::ports::{Page, Store, StoreError, Watch};
 use runyard_fakes::MemoryStore;
+use runyard_operator::controller::HistoryTable;
 use tokio::time::{Instant, sleep};
 
 use crate::simulation::actor::Actor;

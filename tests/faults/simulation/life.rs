@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use runyard::model::{
+use runyard_core::model::{
     Ahead, ConditionType, Instance, InstanceId, LaunchPhase, Life, Phase, Place, RegistrationMode,
 };
 use tokio::task::{LocalSet, spawn_local};

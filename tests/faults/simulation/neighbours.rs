@@ -7,8 +7,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use runyard::model::{Phase, RecordId, RegistrationMode, Request};
-use runyard::ports::github::RunState;
+use runyard_core::model::{Phase, RecordId, RegistrationMode, Request};
+use runyard_core::ports::github::RunState;
 use serde_json::json;
 use tokio::sync::Semaphore;
 use tokio::task::spawn_local;

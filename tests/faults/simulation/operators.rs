@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use runyard::admin::Health;
-use runyard::controller::{Ports, Settings, run};
-use runyard::metrics::Metrics;
 use runyard_fakes::SeededEntropy;
+use runyard_operator::admin::Health;
+use runyard_operator::controller::{Ports, Settings, run};
+use runyard_operator::metrics::Metrics;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use runyard::model::{Item, Operation, Phase, RegistrationMode, Write};
+use runyard_core::model::{Item, Operation, Phase, RegistrationMode, Write};
 
 use crate::simulation::life::{Story, live_story};
 

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use runyard::model::{ClassName, InstanceId, PoolMessage};
-use runyard::ports::github::{
+use runyard_core::model::{ClassName, InstanceId, PoolMessage};
+use runyard_core::ports::github::{
     EndOfLife, JobConfig, RunState, Runner, RunnerApplication, RunnerSpec, Scope, Token, Waiting,
     WorkflowJob, WorkflowRun,
 };
-use runyard::ports::{
+use runyard_core::ports::{
     Batch, Compute, ComputeError, GitHub, GitHubError, LaunchOrder, Launched, Machine, MachineState, Notices,
     PoolQueue, QueueDepth, QueueError, Received,
 };

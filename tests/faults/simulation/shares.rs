@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use runyard::model::{
+use runyard_core::model::{
     ClassName, Instance, Item, Place, Pool, Priority, Quota, RecordId, Request, ShareBy, Sharing, Write,
     YardSharing,
 };

@@ -6,10 +6,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use runyard::model::{Ahead, ClaimId, Instance, Place, RegistrationCredential, RunnerPackage, runner_name};
-use runyard::ports::Machine;
-use runyard::ports::github::{Runner, Scope};
 use runyard_agent::task::{Executor, GithubFailure, RunnerEnd, RunnerProcess, Task, TaskOutcome, Wipe};
+use runyard_core::model::{
+    Ahead, ClaimId, Instance, Place, RegistrationCredential, RunnerPackage, runner_name,
+};
+use runyard_core::ports::Machine;
+use runyard_core::ports::github::{Runner, Scope};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 

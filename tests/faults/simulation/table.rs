@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use runyard::model::{AttributeValue, Guard, InstanceId, Item, Operation, RecordId, Write};
-use runyard::ports::{Change, Page, Store, StoreError, Watch};
+use runyard_core::model::{AttributeValue, Guard, InstanceId, Item, Operation, RecordId, Write};
+use runyard_core::ports::{Change, Page, Store, StoreError, Watch};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::simulation::actor::{Actor, Role};

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use runyard::model::{AttributeValue, Guard, Item, Operation, RecordId, Write};
-use runyard::ports::Store;
+use runyard_core::model::{AttributeValue, Guard, Item, Operation, RecordId, Write};
+use runyard_core::ports::Store;
 use tokio::time::{Instant, sleep};
 
 use crate::simulation::world::World;

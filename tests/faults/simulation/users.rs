@@ -4,13 +4,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use runyard::cli::{StepFailed, StepPorts, step};
-use runyard::model::{
+use runyard::{StepFailed, StepPorts, step};
+use runyard_core::model::{
     Guard, Hold, Instance, Item, Phase, Pool, PoolStatus, Record as _, RecordId, Request, Versioned, Write,
     millis,
 };
-use runyard::ports::github::{JobState, RunState, WorkflowJob};
-use runyard::ports::{Store, StoreError};
+use runyard_core::ports::github::{JobState, RunState, WorkflowJob};
+use runyard_core::ports::{Store, StoreError};
 use runyard_fakes::SeededEntropy;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};

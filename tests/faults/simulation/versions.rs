@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use runyard::model::{ConditionType, Instance, Item, Lease, Operation, Place, Pool, Write};
-use runyard::ports::Clock;
+use runyard_core::model::{ConditionType, Instance, Item, Lease, Operation, Place, Pool, Write};
+use runyard_core::ports::Clock;
 use tokio::time::Instant;
 
 use crate::simulation::bugs::Bug;
@@ -137,7 +137,7 @@ impl World {
 
     /// Whether the leader of the yard tells that it holds a class back for its runner version.
     pub(crate) fn held_back(pool: &Pool) -> bool {
-        let told = |one: &runyard::model::Condition| {
+        let told = |one: &runyard_core::model::Condition| {
             one.condition_type == ConditionType::Blocked && one.status && one.reason == "RunnerDeprecated"
         };
         pool.status.conditions.iter().any(told)

@@ -6,17 +6,17 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use runyard::controller::{GitHubWatch, Settings};
-use runyard::decide::{Followed, Following};
-use runyard::model::{
+use runyard_core::decide::{Followed, Following};
+use runyard_core::model::{
     Ahead, Instance, InstanceArn, InstanceId, Item, Life, Place, Reason, Record, RecordId, RegistrationMode,
     ReleasedBy, Request, RunnerPackage, State, Timing, Write,
 };
-use runyard::ports::github::{EndOfLife, RunnerApplication, Scope};
-use runyard::ports::{Clock, GitHub as _, Machine, Store};
+use runyard_core::ports::github::{EndOfLife, RunnerApplication, Scope};
+use runyard_core::ports::{Clock, GitHub as _, Machine, Store};
 use runyard_fakes::{
     FakeCompute, FakeGitHub, MemoryNotices, MemoryQueue, MemoryStore, SeededEntropy, TokioClock,
 };
+use runyard_operator::controller::{GitHubWatch, Settings};
 
 use crate::simulation::actor::Actor;
 use crate::simulation::bugs::{Bug, Highest};
@@ -435,7 +435,7 @@ fn settings(chance: &Chance, fault_rates: &FaultRates, ends: Option<VersionEnds>
         identity: String::new(),
         table: "runyard".parse().unwrap(),
         organization: false,
-        rebalance: runyard::model::Rebalance::Last,
+        rebalance: runyard_core::model::Rebalance::Last,
         timing: Timing {
             created: pick(900, 240),
             claimed: pick(300, 120),

@@ -6,15 +6,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use runyard::model::{Agent, AgentKey, AttributeValue, Guard, Instance, Write};
-use runyard::ports::github::Scope;
-use runyard::ports::{Clock as _, Machine, Store as _};
 use runyard_agent::agent::{Parts, Timing, run};
 use runyard_agent::guard::Lengths;
 use runyard_agent::logs::Ring;
 use runyard_agent::power::Exit;
 use runyard_agent::records::TableRecords;
 use runyard_agent::task::{Executor, RunnerProcess, Task, TaskOutcome};
+use runyard_core::model::{Agent, AgentKey, AttributeValue, Guard, Instance, Write};
+use runyard_core::ports::github::Scope;
+use runyard_core::ports::{Clock as _, Machine, Store as _};
 use runyard_fakes::{FakeGitHub, SeededEntropy, as_shipped};
 use serde_json::{Value, json};
 use tokio::time::sleep;

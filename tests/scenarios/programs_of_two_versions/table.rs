@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock, Mutex};
 
 use async_trait::async_trait;
-use runyard::model::{AttributeValue, Guard, Item, Kind, Operation, RecordId, Write};
-use runyard::ports::{Change, Page, Store, StoreError, Watch};
+use runyard_core::model::{AttributeValue, Guard, Item, Kind, Operation, RecordId, Write};
+use runyard_core::ports::{Change, Page, Store, StoreError, Watch};
 use runyard_fakes::MemoryStore;
 
 const CONTRACT: &str = include_str!("../../../docs/contract.md");

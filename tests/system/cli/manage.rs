@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use runyard::model::{AttributeValue, Item, RecordId};
+use runyard_core::model::{AttributeValue, Item, RecordId};
 use serde_json::json;
 
 use crate::cli::yard::{Yard, finished, number, request, text};

@@ -1,6 +1,6 @@
 //! Pools: what `apply` owns, what `scale` owns, and what neither touches.
 
-use runyard::model::{AttributeValue, RecordId};
+use runyard_core::model::{AttributeValue, RecordId};
 use serde_json::json;
 
 use crate::cli::yard::{Yard, number, text};

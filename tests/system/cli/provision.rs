@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use runyard::model::{AttributeValue, RecordId};
+use runyard_core::model::{AttributeValue, RecordId};
 use serde_json::json;
 
 use crate::cli::yard::{REPOSITORY, Yard, asking, finished, number, request, text, texts};

@@ -3,7 +3,7 @@
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
 
-use runyard::model::{AttributeValue, RecordId};
+use runyard_core::model::{AttributeValue, RecordId};
 use serde_json::json;
 
 use crate::cli::yard::{REPOSITORY, Yard, number, request, text};

@@ -10,7 +10,7 @@ fn release<'a>(options: &[&'a str]) -> Vec<&'a str> {
     RELEASE.into_iter().chain(options.iter().copied()).collect()
 }
 
-fn desired(yard: &Yard, attempt: u32) -> runyard::model::AttributeValue {
+fn desired(yard: &Yard, attempt: u32) -> runyard_core::model::AttributeValue {
     yard.record(&request("default", attempt))["desired"].clone()
 }
 

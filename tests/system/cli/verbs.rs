@@ -3,7 +3,7 @@
 
 use std::process::Stdio;
 
-use runyard::model::{AttributeValue, RecordId};
+use runyard_core::model::{AttributeValue, RecordId};
 use serde_json::json;
 
 use crate::cli::yard::{Yard, command, ends, finished, number, request, text};

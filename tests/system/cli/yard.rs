@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_sdk_dynamodb::config::{Credentials, SharedCredentialsProvider};
-use runyard::model::{AttributeValue, Guard, Item, RecordId, TableName, Write};
-use runyard::ports::Store as _;
-use runyard::store::DynamoStore;
+use runyard_core::model::{AttributeValue, Guard, Item, RecordId, TableName, Write};
+use runyard_core::ports::Store as _;
+use runyard_store::DynamoStore;
 use serde_json::Value;
 
 use runyard_support::engine::Engine;

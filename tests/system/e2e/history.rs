@@ -5,9 +5,9 @@ use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_sdk_dynamodb::config::{Credentials, SharedCredentialsProvider};
 use aws_sdk_dynamodbstreams::types::{AttributeValue as Delivery, Record as Write, ShardIteratorType};
 use aws_sdk_dynamodbstreams::{Client, config::Builder};
-use runyard::model::{AttributeValue, Item, Reading, Record, RecordId, TableName, read};
-use runyard::ports::{Page, Store as _, StoreError};
-use runyard::store::{DynamoStore, Watching};
+use runyard_core::model::{AttributeValue, Item, Reading, Record, RecordId, TableName, read};
+use runyard_core::ports::{Page, Store as _, StoreError};
+use runyard_store::{DynamoStore, Watching};
 use tokio::time::Instant;
 
 use crate::e2e::waiting::PATIENCE;

@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use runyard::local::process::{self, MARKER, Process};
-use runyard::model::InstanceId;
-use runyard::store::DynamoStore;
+use runyard_core::model::InstanceId;
+use runyard_standin::process;
+use runyard_standin::process::{MARKER, Process};
+use runyard_store::DynamoStore;
 
 use crate::e2e::history;
 use crate::e2e::program::{Ended, Environment, Running, environment, runyard, verb};

@@ -11,7 +11,7 @@ use nix::sys::signal::Signal;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
 use rand::{Rng as _, SeedableRng as _};
-use runyard::model::{Agent, Instance, InstanceId, Phase, Record as _, Request};
+use runyard_core::model::{Agent, Instance, InstanceId, Phase, Record as _, Request};
 use tokio::time::{Instant, sleep};
 
 use crate::e2e::history::{self, Snapshot};

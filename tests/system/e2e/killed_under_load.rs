@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use futures::future::join;
 use nix::sys::signal::Signal;
-use runyard::model::{AttributeValue, Item, Phase, Reading, Request, RequestKey, read};
-use runyard::ports::{Store as _, Watch};
+use runyard_core::model::{AttributeValue, Item, Phase, Reading, Request, RequestKey, read};
+use runyard_core::ports::{Store as _, Watch};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::e2e::history::{self, kind};

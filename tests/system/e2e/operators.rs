@@ -4,13 +4,13 @@
 use std::time::Duration;
 
 use futures::future::join_all;
-use runyard::clock::SystemClock;
-use runyard::model::{
+use runyard_core::model::{
     AttributeValue, Guard, Item, Pool, PoolSpec, PoolStatus, RecordId, Repository, Request, RequestKey,
     RequestName, RunId, Versioned as _, Write, millis,
 };
-use runyard::ports::{Clock as _, Store as _, StoreError};
-use runyard::store::DynamoStore;
+use runyard_core::ports::{Clock as _, Store as _, StoreError};
+use runyard_operator::clock::SystemClock;
+use runyard_store::DynamoStore;
 
 use crate::e2e::history;
 use crate::e2e::program::{Environment, Running, environment};

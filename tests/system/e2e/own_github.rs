@@ -4,10 +4,10 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use runyard::clock::SystemClock;
-use runyard::local::standin::{Behaviour, Settings, StandIn};
-use runyard::model::Instance;
-use runyard::ports::Clock as _;
+use runyard_core::model::Instance;
+use runyard_core::ports::Clock as _;
+use runyard_operator::clock::SystemClock;
+use runyard_standin::github::{Behaviour, Settings, StandIn};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 

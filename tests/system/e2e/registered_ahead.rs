@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use runyard::local::standin::{Behaviour, PACKAGE_VERSION, StandIn};
-use runyard::model::{Ahead, State};
+use runyard_core::model::{Ahead, State};
+use runyard_standin::github::{Behaviour, PACKAGE_VERSION, StandIn};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 

@@ -3,8 +3,8 @@
 
 use std::path::Path;
 
-use runyard::local::standin::{Behaviour, PackageBehaviour, StandIn};
-use runyard::model::{Adoption, Pool, RunnerTrial};
+use runyard_core::model::{Adoption, Pool, RunnerTrial};
+use runyard_standin::github::{Behaviour, PackageBehaviour, StandIn};
 use serde_json::json;
 
 use crate::e2e::history;

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use futures::stream;
-use runyard::model::{
+use runyard_core::model::{
     Agent, Guard, Instance, InstanceArn, Item, Life, Reading, RecordId, Signal, Write, read,
 };
-use runyard::ports::{Store as _, StoreError};
-use runyard::store::DynamoStore;
+use runyard_core::ports::{Store as _, StoreError};
+use runyard_store::DynamoStore;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout_at};
 

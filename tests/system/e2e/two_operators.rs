@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use futures::future::join;
 use nix::sys::signal::Signal;
-use runyard::model::{Instance, Phase, Request, RequestKey};
+use runyard_core::model::{Instance, Phase, Request, RequestKey};
 
 use crate::e2e::history::{self, Snapshot};
 use crate::e2e::operators::{Operator, Yard};

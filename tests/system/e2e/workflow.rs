@@ -4,8 +4,8 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use runyard::model::{Phase, Reading, Repository, Request, RequestKey, RequestName, RunId, read};
-use runyard::ports::Store as _;
+use runyard_core::model::{Phase, Reading, Repository, Request, RequestKey, RequestName, RunId, read};
+use runyard_core::ports::Store as _;
 use serde_json::{Value, json};
 
 use crate::e2e::home::Client;

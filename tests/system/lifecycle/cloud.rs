@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use aws_config::SdkConfig;
 use aws_sdk_ec2::types::{Filter, InstanceStateName};
 use aws_sdk_sqs::types::ChangeMessageVisibilityBatchRequestEntry;
-use runyard::model::PoolMessage;
+use runyard_core::model::PoolMessage;
 use serde_json::{Value, json};
 
 use crate::e2e::history;

@@ -7,19 +7,19 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use jiff::{SignedDuration, Timestamp};
-use runyard::admin::Health;
-use runyard::aws::SqsQueue;
-use runyard::clock::{SystemClock, SystemEntropy};
-use runyard::compute_none::NoCompute;
-use runyard::controller::{Ports, Settings, run};
-use runyard::metrics::Metrics;
-use runyard::model::{
+use runyard_core::model::{
     Agent, AttributeValue, Instance, InstanceArn, InstanceFacts, InstanceId, Item, Life, Pool, PoolSpec,
     PoolStatus, Record as _, RecordId, Request, TableName, Threshold, Timing, UsageClass, Versioned as _,
     Write, millis,
 };
-use runyard::ports::{Clock, PoolQueue as _, Store as _, StoreError};
+use runyard_core::ports::{Clock, PoolQueue as _, Store as _, StoreError};
 use runyard_fakes::as_shipped;
+use runyard_operator::admin::Health;
+use runyard_operator::aws::SqsQueue;
+use runyard_operator::clock::{SystemClock, SystemEntropy};
+use runyard_operator::compute_none::NoCompute;
+use runyard_operator::controller::{Ports, Settings, run};
+use runyard_operator::metrics::Metrics;
 use tokio_util::sync::CancellationToken;
 
 use crate::e2e::history::{self, sdk_as, store};
@@ -39,7 +39,7 @@ fn settings(identity: &str) -> Settings {
         identity: identity.into(),
         table: "runyard".parse().unwrap(),
         organization: false,
-        rebalance: runyard::model::Rebalance::Last,
+        rebalance: runyard_core::model::Rebalance::Last,
         timing: Timing {
             claimed: minutes(15),
             cleanup: minutes(15),
@@ -55,7 +55,7 @@ fn settings(identity: &str) -> Settings {
         sharing: Default::default(),
         prices: Default::default(),
         sweep: minutes(5),
-        github: runyard::controller::GitHubWatch::default(),
+        github: runyard_operator::controller::GitHubWatch::default(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Does `runyard delete pool` take everything of a class away: its machines, its record, its queues and its template?
 
-use runyard::model::{Pool, State};
+use runyard_core::model::{Pool, State};
 
 use crate::e2e::waiting::turn;
 use crate::lifecycle::cloud::Cloud;
@@ -22,7 +22,7 @@ async fn a_deleted_pool_leaves_no_machine_queue_or_template() {
     assert!(yard.cloud.of_class(TABLE, CLASS).await.is_empty());
     let seen = yard.look().await;
     assert!(seen.all::<Pool>().is_empty());
-    assert!(seen.all::<runyard::model::Instance>().iter().all(|one| one.state() == State::Terminated));
+    assert!(seen.all::<runyard_core::model::Instance>().iter().all(|one| one.state() == State::Terminated));
     let again = yard.verb(&["delete", "pool", CLASS, "--yes"]).await;
     assert_eq!(again.code, Some(1), "there is none any more: {again:?}");
     yard.stop().await;

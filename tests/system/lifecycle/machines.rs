@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use aws_sdk_ec2::Client;
 use nix::sys::signal::Signal;
-use runyard::local::process::{self, MARKER};
-use runyard::model::InstanceId;
+use runyard_core::model::InstanceId;
+use runyard_standin::process;
+use runyard_standin::process::MARKER;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 

@@ -1,6 +1,6 @@
 //! Does `runyard try` show a machine of EC2 booting, and end it, where EC2 has its bad days?
 
-use runyard::model::{Instance, Phase, Request, State};
+use runyard_core::model::{Instance, Phase, Request, State};
 
 use crate::e2e::waiting::turn;
 use crate::lifecycle::cloud::Cloud;

@@ -3,8 +3,10 @@
 
 use std::collections::BTreeSet;
 
-use runyard::local::standin::JobSpec;
-use runyard::model::{Agent, AttributeValue, Instance, Item, Launch, Phase, Record as _, Request, State};
+use runyard_core::model::{
+    Agent, AttributeValue, Instance, Item, Launch, Phase, Record as _, Request, State,
+};
+use runyard_standin::github::JobSpec;
 
 use crate::e2e::history;
 use crate::e2e::waiting::{PATIENCE, turn, until_none};

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use runyard::clock::SystemClock;
-use runyard::local::standin::{Behaviour, PACKAGE_VERSION, Settings, StandIn};
-use runyard::model::{Instance, Launch};
-use runyard::ports::Clock as _;
-use runyard::store::DynamoStore;
+use runyard_core::model::{Instance, Launch};
+use runyard_core::ports::Clock as _;
+use runyard_operator::clock::SystemClock;
+use runyard_standin::github::{Behaviour, PACKAGE_VERSION, Settings, StandIn};
+use runyard_store::DynamoStore;
 use serde_json::json;
 
 use crate::e2e::history::{self, Snapshot};

@@ -1,6 +1,6 @@
 //! Faults at EC2: a yard on the peer that has EC2's bad days, where each class meets one of them.
 
-use runyard::model::{Instance, State};
+use runyard_core::model::{Instance, State};
 use serde_json::{Value, json};
 
 use crate::e2e::history;

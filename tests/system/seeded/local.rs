@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use axum::Router;
 use axum::http::StatusCode;
 use nix::sys::signal::Signal;
-use runyard::model::{Condition, ConditionType, Instance, Phase, Pool, Request};
+use runyard_core::model::{Condition, ConditionType, Instance, Phase, Pool, Request};
 use serde_json::{Value, json};
 
 use crate::e2e::history;
@@ -137,7 +137,7 @@ async fn speaking(client: &Client, class: &str) -> Instance {
         let seen = history::snapshot(&client.store).await?;
         seen.all::<Instance>().into_iter().find(|machine| {
             let ours = machine.facts.resource_class.as_str() == class;
-            ours && machine.state() == runyard::model::State::Running
+            ours && machine.state() == runyard_core::model::State::Running
         })
     })
     .await

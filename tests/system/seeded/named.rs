@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use runyard::model::{Agent, Condition, ConditionType, Instance, Launch, Life, Phase, Place, Request};
-use runyard::store::DynamoStore;
+use runyard_core::model::{Agent, Condition, ConditionType, Instance, Launch, Life, Phase, Place, Request};
+use runyard_store::DynamoStore;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use runyard::local::standin::{Behaviour, EndOfLife, StandIn, TokenService};
-use runyard::model::{Agent, Instance, State};
+use runyard_core::model::{Agent, Instance, State};
+use runyard_standin::github::{Behaviour, EndOfLife, StandIn, TokenService};
 use serde_json::{Value, json};
 
 use crate::e2e::history;

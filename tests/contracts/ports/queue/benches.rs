@@ -6,10 +6,10 @@ use std::sync::{Arc, LazyLock};
 use aws_sdk_sqs::Client;
 use aws_sdk_sqs::types::QueueAttributeName;
 use jiff::Timestamp;
-use runyard::aws::SqsQueue;
-use runyard::model::{ClassName, TableName};
-use runyard::ports::PoolQueue;
+use runyard_core::model::{ClassName, TableName};
+use runyard_core::ports::PoolQueue;
 use runyard_fakes::{ManualClock, MemoryQueue};
+use runyard_operator::aws::SqsQueue;
 
 use crate::ports::store::sdk_config;
 use runyard_support::engine::Engine;

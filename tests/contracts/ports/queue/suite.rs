@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use runyard::aws::SqsQueue;
-use runyard::model::{ClassName, InstanceId, PoolMessage, TableName, UsageClass};
-use runyard::ports::{PoolQueue, QueueDepth, QueueError, Received};
+use runyard_core::model::{ClassName, InstanceId, PoolMessage, TableName, UsageClass};
+use runyard_core::ports::{PoolQueue, QueueDepth, QueueError, Received};
+use runyard_operator::aws::SqsQueue;
 use tokio::time::Instant;
 
 use super::Bench;

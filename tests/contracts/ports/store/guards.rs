@@ -1,6 +1,6 @@
 //! Every guard, on records for which it holds and does not: alone, and as a check in a transaction.
 
-use runyard::model::{Guard, Item, Write};
+use runyard_core::model::{Guard, Item, Write};
 
 use super::{Table, item, key, keyed, number, on_every_engine, refusals, text};
 

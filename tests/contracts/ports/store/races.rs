@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use runyard::model::{AttributeValue, Guard, Item, RecordId, Write};
-use runyard::ports::{Store, StoreError};
+use runyard_core::model::{AttributeValue, Guard, Item, RecordId, Write};
+use runyard_core::ports::{Store, StoreError};
 use runyard_fakes::MemoryStore;
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use runyard::model::{Item, RecordId};
-use runyard::ports::{Page, Store, StoreError};
+use runyard_core::model::{Item, RecordId};
+use runyard_core::ports::{Page, Store, StoreError};
 
 use super::{Table, item, key, keyed, number, on_every_engine, text};
 

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_sdk_dynamodb::config::Credentials;
-use runyard::model::TableName;
-use runyard::store::{DynamoStore, Watching};
+use runyard_core::model::TableName;
 use runyard_fakes::MemoryStore;
+use runyard_store::{DynamoStore, Watching};
 
 use super::Table;
 use runyard_support::engine::Engine;

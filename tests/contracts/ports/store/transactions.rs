@@ -1,6 +1,6 @@
 //! Several writes at once: all or none, and told which were refused.
 
-use runyard::model::{Guard, Item, RecordId, Write};
+use runyard_core::model::{Guard, Item, RecordId, Write};
 
 use super::{Table, born, is, item, key, keyed, number, on_every_engine, refusals, text};
 

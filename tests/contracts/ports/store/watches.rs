@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use runyard::model::{Guard, Item, RecordId, Write};
-use runyard::ports::{Store, Watch};
+use runyard_core::model::{Guard, Item, RecordId, Write};
+use runyard_core::ports::{Store, Watch};
 use tokio::time::{Instant, timeout};
 
 use super::{Table, born, item, key, number, on_every_engine, text};

@@ -1,6 +1,6 @@
 //! Single writes: what they leave, what they answer, and what refuses them.
 
-use runyard::model::{AttributeValue, Guard, Item, Operation, Write};
+use runyard_core::model::{AttributeValue, Guard, Item, Operation, Write};
 
 use super::{Table, born, is, item, key, keyed, number, on_every_engine, on_strict_engines, refusals, text};
 
@@ -87,7 +87,7 @@ async fn an_update_changes_what_it_names_and_answers_the_whole_record(table: Tab
     assert_eq!(table.store.get(&key).await.unwrap(), Some(answered));
 }
 
-fn to(key: &runyard::model::RecordId, version: i64, state: &str) -> Write {
+fn to(key: &runyard_core::model::RecordId, version: i64, state: &str) -> Write {
     let guard = Guard::Version(u64::try_from(version - 1).unwrap());
     let set = item([("version", number(version)), ("state", text(state))]);
     Write::update(key.clone(), guard, set, [].into())

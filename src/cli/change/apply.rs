@@ -1,0 +1,296 @@
+//! `runyard apply`: writes pools from a file of specs. The whole file is checked before the first write; each record is
+//! written on the version that was read, and only the attributes that people own.
+
+mod change;
+mod edit;
+mod plan;
+mod set;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use crate::failure::{CliFailure, CliResult, Exit};
+use crate::output::json as documents;
+use crate::pools;
+use crate::session::context::CliContext;
+use crate::session::stack::StackArgs;
+use crate::session::{configured, launch_templates};
+use runyard_core::model::{ClassName, PoolSpec, TIMEOUT_SECONDS, TableName};
+use runyard_core::ports::QueueError;
+use runyard_operator::config::Config;
+
+use plan::{Planned, Wanted};
+
+pub(crate) use edit::{EditArgs, run as edit};
+pub(crate) use set::{PauseArgs, SetArgs, pause, retire, run as set, with_field};
+
+/// Creates and changes pools.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The file is a list of pool specs, or {\"pools\": [...]}; YAML (.yaml, .yml) or JSON (.json), `-` for YAML or JSON on \
+standard input. What a spec leaves out has its default; an override made with `runyard scale` stays. \
+A change that lets more in (repositories, reuseWithin, registrationMode, labelMode) or drops launch, and any field of an \
+existing class that the file leaves out and that would fall back to its default, needs --allow-widening; on a terminal \
+it asks. To change single fields: runyard set pool.
+
+Examples:
+  runyard apply -f pools.yaml --dry-run
+  runyard apply -f pools.yaml
+  runyard apply -f - <<'END'
+  pools:
+    - resourceClass: linux-x64
+      cpu: 4
+      mmem: 16384
+      desired: 2
+      max: 20
+      schedules:
+        - {cron: '0 8 * * 1-5', timeZone: Europe/Berlin, desired: 10}
+        - {cron: '0 19 * * *', timeZone: Europe/Berlin, desired: 0}
+  END")]
+pub(crate) struct ApplyArgs {
+    /// The file of pool specs
+    #[arg(long, short, value_name = "FILE")]
+    file: PathBuf,
+    /// The operator's configuration: shares are compared with its `[sharing]`, and with compute.kind = "ec2" the classes'
+    /// launch templates are kept, too [default: the operator keeps them when it launches]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) stack: StackArgs,
+    #[command(flatten)]
+    how: How,
+}
+
+/// How a change of pools is made.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct How {
+    /// Show what would change, and write nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Also make changes that let more in, and let fields that the file leaves out fall back to their defaults
+    #[arg(long)]
+    allow_widening: bool,
+}
+
+/// Shows what `apply` would change.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Exit code 0 when the pools are as the file says, 1 when something differs. A line marked with ! is a change that \
+`runyard apply` makes only with --allow-widening.
+
+Examples:
+  runyard diff -f pools.yaml
+  runyard diff -f pools.yaml -o json")]
+pub(crate) struct DiffArgs {
+    /// The file of pool specs, as `apply` takes it
+    #[arg(long, short, value_name = "FILE")]
+    file: PathBuf,
+    #[command(flatten)]
+    pub(crate) stack: StackArgs,
+}
+
+/// What was asked, checked.
+pub(crate) struct ApplyInput {
+    config: Option<Config>,
+    wanted: Vec<Wanted>,
+    how: How,
+    /// How long the operator gives a machine to boot.
+    created: Duration,
+    /// Whether a person can be asked: the file does not come from where they would answer.
+    askable: bool,
+}
+
+impl ApplyInput {
+    /// What a person may want to know of a spec that is taken: the operator's file may be changed after it.
+    fn remarks(&self, wanted: &Wanted) -> Vec<String> {
+        let path = wanted.path.trim_end_matches('.');
+        let shares = self.config.iter().flat_map(|config| {
+            let found = crate::pools::sharing::beside_the_yard(path, &wanted.spec, &config.sharing);
+            found
+                .into_iter()
+                .map(|one| format!("warning: {}: {} {}; {}", one.field, one.value, one.message, one.fix))
+        });
+        hung_boot(&wanted.spec, self.created).into_iter().chain(shares).collect()
+    }
+}
+
+/// What can be refused without the network; a file of specs as a whole where any of it makes no sense.
+pub(crate) fn check(args: &ApplyArgs, table: &TableName) -> CliResult<ApplyInput> {
+    let config = args.config.as_ref().map(|file| configured::load(table, file)).transpose()?;
+    let askable = args.file != Path::new("-");
+    let wanted = wanted(&args.file, &args.stack, table)?;
+    let created = configured::policy(args.config.as_ref(), table)?.timing.created;
+    Ok(ApplyInput { config, wanted, how: args.how, created, askable })
+}
+
+/// The specs that `diff` compares.
+pub(crate) fn check_diff(args: &DiffArgs, table: &TableName) -> CliResult<Vec<Wanted>> {
+    wanted(&args.file, &args.stack, table)
+}
+
+fn wanted(file: &Path, stack: &StackArgs, table: &TableName) -> CliResult<Vec<Wanted>> {
+    let entries = pools::entries(file, stack, table)?.into_iter().enumerate();
+    let wanted = |(i, (spec, entry)): (usize, (PoolSpec, Value))| Wanted {
+        spec,
+        says: change::Says::of(&entry),
+        path: format!("pools[{i}]."),
+    };
+    Ok(entries.map(wanted).collect())
+}
+
+/// `runyard apply`.
+pub(crate) async fn run(context: &mut CliContext, input: &ApplyInput) -> CliResult {
+    let plans = plans(context, &input.wanted).await?;
+    plan::say_concerned(context, &plans).await?;
+    if input.how.dry_run {
+        show(context, &plans);
+        return plan::allowed(&plans, input.how.allow_widening);
+    }
+    let allowed = input.how.allow_widening || agreed(context, &plans, input.askable);
+    plan::allowed(&plans, allowed)?;
+    for warning in input.wanted.iter().flat_map(|wanted| input.remarks(wanted)) {
+        context.screen.remark(warning);
+    }
+    // A class exists when its record does, so its launch template comes first, and its queue.
+    let specs: Vec<PoolSpec> = input.wanted.iter().map(|wanted| wanted.spec.clone()).collect();
+    for line in launch_templates::keep(&context.environment, input.config.as_ref(), &specs).await? {
+        context.screen.say(line);
+    }
+    let mut records = Vec::new();
+    for wanted in &input.wanted {
+        ensure_queue(context, &wanted.spec.resource_class).await?;
+        records.push(plan::carry_out(context, &wanted.key(), allowed, |before| wanted.plan(before)).await?);
+    }
+    context.screen.document(&documents::list(&records));
+    Ok(())
+}
+
+/// What a machine that hangs at its first boot costs a class that has no room for a second one beside it.
+fn hung_boot(spec: &PoolSpec, created: Duration) -> Option<String> {
+    let patience = Duration::from_secs(TIMEOUT_SECONDS);
+    (spec.max == 1 && created > patience).then(|| {
+        format!(
+            "warning: class {} has room for one machine, and one that hangs at its first boot holds it for timing.created \
+             ({}), longer than requests wait by default ({}); set max to 2, or timing.created to less",
+            spec.resource_class,
+            crate::duration::show(created),
+            crate::duration::show(patience),
+        )
+    })
+}
+
+/// `runyard diff`.
+pub(crate) async fn diff(context: &mut CliContext, wanted: &[Wanted]) -> CliResult {
+    let plans = plans(context, wanted).await?;
+    show(context, &plans);
+    let same = plans.iter().all(|plan| !plan.writes());
+    if same { Ok(()) } else { Err(CliFailure { exit: Exit::Error, problems: Vec::new() }) }
+}
+
+async fn plans(context: &CliContext, wanted: &[Wanted]) -> CliResult<Vec<Planned>> {
+    let mut plans = Vec::new();
+    for one in wanted {
+        plans.push(one.plan(context.item(&one.key()).await?.as_ref())?);
+    }
+    Ok(plans)
+}
+
+fn show(context: &mut CliContext, plans: &[Planned]) {
+    for line in plans.iter().flat_map(|plan| plan.told(true)) {
+        context.screen.say(line);
+    }
+    let items: Vec<Value> = plans.iter().map(Planned::document).collect();
+    context.screen.document(&json!({"items": items}));
+}
+
+/// Whether a person at the terminal agrees to what lets more in than before.
+fn agreed(context: &mut CliContext, plans: &[Planned], askable: bool) -> bool {
+    if !askable || plans.iter().all(|plan| !plan.widens()) || !context.screen.can_ask() {
+        return false;
+    }
+    for line in plans.iter().filter(|plan| plan.widens()).flat_map(|plan| plan.told(true)) {
+        context.screen.say(line);
+    }
+    context.screen.ask("The lines marked with ! let more in or drop what was said. Write them?")
+}
+
+async fn ensure_queue(context: &CliContext, class: &ClassName) -> CliResult {
+    let Some(queue) = &context.queue else { return Ok(()) };
+    match queue.ensure(class).await {
+        Ok(()) => Ok(()),
+        // Queues are hints: where there are none, the records alone do.
+        Err(QueueError::NoService(why)) => {
+            tracing::warn!(%class, %why, "no queue for the class: no SQS there");
+            Ok(())
+        }
+        Err(error) => {
+            let fix = "check the permissions and the endpoint of SQS, then apply again";
+            Err(CliFailure::error("queue", class.as_str(), error.to_string(), fix))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_example_is_taken_as_it_is() {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config/pools.yaml");
+        let specs =
+            pools::specs(&file, &StackArgs::default(), &TableName::parse("runyard").unwrap()).unwrap();
+        let classes: Vec<&str> = specs.iter().map(|spec| spec.resource_class.as_str()).collect();
+        assert_eq!(classes, ["linux-x64", "untrusted"]);
+        assert_eq!(specs[0].launch, specs[1].launch);
+        assert_eq!(specs[1].reuse_within, runyard_core::model::ReuseWithin::Never);
+    }
+
+    /// What a person at a terminal who types this lets `apply` do to a class that few may use; what is asked, and the
+    /// repositories that may use it then.
+    async fn widened(typed: &'static str) -> (bool, String, Vec<String>) {
+        let (store, scratch) = (runyard_fakes::MemoryStore::new(), tempfile::tempdir().unwrap());
+        let table = TableName::parse("runyard").unwrap();
+        let written = |repositories: &str| {
+            let file = scratch.path().join("pools.json");
+            let text = json!([{"resourceClass": "sec", "max": 3, "repositories": [repositories]}]);
+            std::fs::write(&file, text.to_string()).unwrap();
+            let how = How { dry_run: false, allow_widening: false };
+            check(&ApplyArgs { file, config: None, stack: StackArgs::default(), how }, &table).unwrap()
+        };
+        let screen = || crate::output::screen::Screen::kept(crate::output::format::Format::Text);
+        let mut context = CliContext::on(store.clone(), screen().0);
+        run(&mut context, &written("acme/*")).await.unwrap();
+        let (screen, said) = screen();
+        let mut context = CliContext::on(store.clone(), screen.typed(typed));
+        let done = run(&mut context, &written("*")).await.is_ok();
+        let key = runyard_core::model::Pool::key_of(&ClassName::parse("sec").unwrap());
+        let item = context.item(&key).await.unwrap().unwrap();
+        let pool: runyard_core::model::Pool = crate::session::context::readable(&item).unwrap();
+        (done, said(), pool.spec.repositories)
+    }
+
+    #[tokio::test]
+    async fn a_person_at_a_terminal_is_asked_and_only_yes_widens() {
+        for (typed, yes) in [("y\n", true), ("yes\n", true), ("n\n", false), ("\n", false), ("", false)] {
+            let (done, said, repositories) = widened(typed).await;
+            assert_eq!(done, yes, "{typed:?}");
+            assert_eq!(repositories, [if yes { "*" } else { "acme/*" }], "{typed:?}");
+            assert!(said.contains("! repositories acme/* → *"), "{said}");
+            assert!(said.contains("Write them? [y/N]"), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_class_that_a_hung_boot_would_hold_longer_than_requests_wait_is_warned_of() {
+        let spec = |max: u32| -> PoolSpec {
+            serde_json::from_value(json!({"resourceClass": "linux", "max": max})).unwrap()
+        };
+        let told = hung_boot(&spec(1), Duration::from_secs(900)).unwrap();
+        assert!(told.contains("timing.created (15m)") && told.contains("(10m)"), "{told}");
+        assert_eq!(hung_boot(&spec(1), Duration::from_secs(600)), None);
+        assert_eq!(hung_boot(&spec(2), Duration::from_secs(900)), None, "a second machine comes beside it");
+    }
+}

@@ -1,0 +1,349 @@
+//! Compares a stored spec with a new one, and marks the changes that widen access.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value, json};
+
+use crate::output::format::plain;
+use runyard_core::model::{
+    Containers, FieldError, InstanceTypes, Keep, LabelMode, LaunchTemplate, PoolSpec, RegistrationMode,
+    ReuseWithin, WriteFrom,
+};
+
+/// The most characters of a value that are shown.
+const SHOWN: usize = 160;
+
+/// A field whose value changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Changed {
+    /// Its name, for example `max` or `launch.ami`.
+    pub(crate) field: String,
+    /// Its value so far; null where it has none.
+    old: Value,
+    /// Its value from now on; null where it has none.
+    new: Value,
+    /// Why the change needs `--allow-widening`, if it does.
+    pub(crate) widens: Option<&'static str>,
+}
+
+impl Changed {
+    /// `max 3 → 5`.
+    pub(super) fn told(&self) -> String {
+        format!("{} {} → {}", self.field, shown(&self.old), shown(&self.new))
+    }
+
+    /// As a program reads it.
+    pub(super) fn document(&self) -> Value {
+        json!({"field": self.field, "old": self.old, "new": self.new, "widens": self.widens})
+    }
+
+    /// The refusal of this change, if it needs a word that was not given.
+    pub(super) fn refused(&self, path: &str) -> Option<FieldError> {
+        let why = self.widens?;
+        let message = format!("{why}: it is {} now", shown(&self.old));
+        let fix = "write the field as it is to be, or add --allow-widening to change it";
+        Some(FieldError::new(format!("{path}{}", self.field), shown(&self.new), message, fix))
+    }
+}
+
+/// Which fields a spec names itself. The others are defaults: nobody said that they are to be so.
+#[derive(Clone, Debug)]
+pub(crate) enum Says {
+    /// All that it has, and all that it has not: a person changes a class field by field.
+    All,
+    /// These fields of a file, at its top.
+    Fields(BTreeSet<String>),
+}
+
+impl Says {
+    /// The fields of a file's entry.
+    pub(super) fn of(entry: &Value) -> Self {
+        Self::Fields(entry.as_object().into_iter().flat_map(Map::keys).cloned().collect())
+    }
+
+    /// All fields, as somebody does who changes a class field by field; `max` only if that is so.
+    pub(super) fn all(says_max: bool) -> Self {
+        let names =
+            crate::pools::spec::NAMES.iter().filter(|name| **name != "max").map(|name| (*name).to_owned());
+        if says_max { Self::All } else { Self::Fields(names.collect()) }
+    }
+
+    /// Whether it names the field at the top of a path.
+    pub(super) fn names(&self, path: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Fields(fields) => fields.contains(path.split_once('.').map_or(path, |(top, _)| top)),
+        }
+    }
+}
+
+/// What differs between two specs of a class. A field that the newer one does not name changes to its default because
+/// somebody forgot it, so it needs a word whatever it is.
+pub(super) fn between(old: &PoolSpec, new: &PoolSpec, says: &Says) -> Vec<Changed> {
+    let (before, after) = (fields(old), fields(new));
+    let names: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+    let differing = names.into_iter().filter(|name| before.get(*name) != after.get(*name));
+    let changed = differing.map(|name| Changed {
+        field: name.clone(),
+        old: before.get(name).cloned().unwrap_or_default(),
+        new: after.get(name).cloned().unwrap_or_default(),
+        widens: widens(name, old, new).or_else(|| forgotten(name, says)),
+    });
+    changed.collect()
+}
+
+/// A spec's fields, those within others by their path.
+fn fields(spec: &PoolSpec) -> Map<String, Value> {
+    let mut fields = Map::new();
+    if let Ok(Value::Object(map)) = serde_json::to_value(spec) {
+        spread("", map, &mut fields);
+    }
+    // The absent attribute has a name of its own.
+    fields.entry("registeredAhead").or_insert_with(|| "auto".into());
+    fields
+}
+
+fn spread(path: &str, map: Map<String, Value>, into: &mut Map<String, Value>) {
+    for (name, value) in map {
+        let path = format!("{path}{name}");
+        match value {
+            Value::Object(inner) => spread(&format!("{path}."), inner, into),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+                into.insert(path, value);
+            }
+        }
+    }
+}
+
+/// Why a change of this field lets more in, or ends what a class can do.
+fn widens(field: &str, old: &PoolSpec, new: &PoolSpec) -> Option<&'static str> {
+    let launches = |spec: &PoolSpec| spec.launch != LaunchTemplate::default();
+    let (is, why) = match field {
+        "repositories" => (!old.covers(&new.repositories), "lets more repositories in"),
+        "reuseWithin" => (
+            reach(new.reuse_within) > reach(old.reuse_within),
+            "lets more share a machine, one after the other",
+        ),
+        "registrationMode" => (
+            (old.registration_mode, new.registration_mode) == (RegistrationMode::Job, RegistrationMode::Run),
+            "lets a runner serve more than one job",
+        ),
+        "labelMode" => (
+            (old.label_mode, new.label_mode) == (LabelMode::Secret, LabelMode::Run),
+            "lets jobs ask for machines by a label that anybody can guess",
+        ),
+        "requestTypes" => (lets_choose_more(old, new), "lets requests choose more types"),
+        "keep" => (keeps_of_more(&old.keep, &new.keep), "keeps what runs of more branches write"),
+        "jobs.root" => (new.jobs.root && !old.jobs.root, "lets jobs become root on their machine"),
+        "jobs.containers" => match new.jobs.containers {
+            Containers::Nothing => (false, ""),
+            Containers::Rootless => (old.jobs.containers == Containers::Nothing, "lets jobs run containers"),
+            Containers::Engine => (true, "lets jobs become root on their machine by its container engine"),
+        },
+        "launch.securityGroupIds" => {
+            let dropped = new.launch.security_group_ids.is_empty() && new.launch.launch_template_id.is_none();
+            (dropped, "drops the security groups")
+        }
+        _ => (field.starts_with("launch.") && launches(old) && !launches(new), "drops launch"),
+    };
+    is.then_some(why)
+}
+
+/// Why a change of a field that a file leaves out needs a word.
+fn forgotten(field: &str, says: &Says) -> Option<&'static str> {
+    match field {
+        _ if says.names(field) => None,
+        "max" => Some("lets max fall back to its default"),
+        _ => Some("is not in the file, and falls back to its default"),
+    }
+}
+
+/// Whether a directory that is kept already takes changes from more branches.
+fn keeps_of_more(old: &[Keep], new: &[Keep]) -> bool {
+    let narrow = |keep: &&Keep| keep.write_from == WriteFrom::DefaultBranch;
+    let was = |one: &Keep| old.iter().filter(narrow).any(|keep| keep.name == one.name);
+    new.iter().any(|keep| keep.write_from == WriteFrom::Protected && was(keep))
+}
+
+/// Whether a request may choose a type that it might not choose before.
+fn lets_choose_more(old: &PoolSpec, new: &PoolSpec) -> bool {
+    let any = InstanceTypes(vec!["*".to_owned()]);
+    let chosen = if new.requestable().0.is_empty() { &any } else { new.requestable() };
+    // Where a class names no types its size bounds them.
+    let freed = old.largest_chosen() != (None, None) && new.largest_chosen() == (None, None);
+    freed || old.beyond_requestable(chosen).is_some()
+}
+
+const fn reach(within: ReuseWithin) -> u8 {
+    match within {
+        ReuseWithin::Never => 0,
+        ReuseWithin::Repository => 1,
+        ReuseWithin::Owner => 2,
+        ReuseWithin::Any => 3,
+    }
+}
+
+/// A value as a person reads it.
+fn shown(value: &Value) -> String {
+    let text = match value {
+        Value::Null => "none".into(),
+        Value::String(text) => plain(text),
+        Value::Array(list) if list.iter().all(Value::is_string) && !list.is_empty() => {
+            list.iter().map(shown).collect::<Vec<_>>().join(" ")
+        }
+        Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => plain(&value.to_string()),
+    };
+    match text.char_indices().nth(SHOWN) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(value: Value) -> PoolSpec {
+        let mut spec = json!({"resourceClass": "a", "max": 3});
+        spec.as_object_mut().unwrap().extend(value.as_object().unwrap().clone());
+        serde_json::from_value(spec).unwrap()
+    }
+
+    fn told(old: Value, new: Value, says_max: bool) -> (Vec<String>, Vec<String>) {
+        let says = Says::all(says_max);
+        let changed = between(&spec(old), &spec(new), &says);
+        let widening = changed.iter().filter(|one| one.widens.is_some()).map(|one| one.field.clone());
+        (changed.iter().map(Changed::told).collect(), widening.collect())
+    }
+
+    #[test]
+    fn a_change_is_told_by_field_with_its_value_before_and_after() {
+        let old = json!({"launch": {"ami": "ami-0123456789abcdef0"}, "labels": ["x", "y"], "max": 3});
+        let new = json!({"launch": {"ami": "ami-0123456789abcdef1"}, "max": 5, "maxUses": 2});
+        let (changes, widening) = told(old, new, true);
+        assert_eq!(
+            changes,
+            [
+                "labels x y → none",
+                "launch.ami ami-0123456789abcdef0 → ami-0123456789abcdef1",
+                "max 3 → 5",
+                "maxUses none → 2"
+            ]
+        );
+        assert_eq!(widening, [""; 0]);
+        assert_eq!(told(json!({}), json!({}), false), (vec![], vec![]));
+    }
+
+    #[test]
+    fn a_forgotten_registered_ahead_is_told_as_auto() {
+        for (old, new, change) in [
+            (json!({"registeredAhead": false}), json!({}), "registeredAhead false → auto"),
+            (json!({}), json!({"registeredAhead": false}), "registeredAhead auto → false"),
+        ] {
+            assert_eq!(told(old, new, true), (vec![change.to_owned()], vec![]));
+        }
+        assert_eq!(told(json!({}), json!({"registeredAhead": "auto"}), true).0, [""; 0]);
+    }
+
+    #[test]
+    fn a_volume_and_tags_are_told_field_by_field() {
+        let launch =
+            |more: Value| json!({"launch": {"ami": "ami-01234567", "volume": {"gib": 40}, "tags": more}});
+        let (old, new) =
+            (launch(json!({"team": "web"})), launch(json!({"team": "api", "CostCenter": "4711"})));
+        let (changes, widening) = told(old, new, true);
+        assert_eq!(changes, ["launch.tags.CostCenter none → 4711", "launch.tags.team web → api"]);
+        assert_eq!(widening, [""; 0]);
+    }
+
+    #[test]
+    fn what_lets_more_in_is_marked_and_what_lets_less_in_is_not() {
+        for (field, narrow, wide) in [
+            ("repositories", json!(["acme/*"]), json!(["*"])),
+            ("repositories", json!(["acme/web"]), json!(["acme/web", "acme/api"])),
+            ("reuseWithin", json!("none"), json!("repository")),
+            ("reuseWithin", json!("owner"), json!("any")),
+            ("registrationMode", json!("job"), json!("run")),
+            ("labelMode", json!("secret"), json!("run")),
+            ("requestTypes", json!(["m7i.large"]), json!(["m7i.*"])),
+            ("requestTypes", json!(["m7i.large"]), json!(["*"])),
+        ] {
+            let (narrow, wide) = (json!({field: narrow}), json!({field: wide}));
+            assert_eq!(told(narrow.clone(), wide.clone(), true).1, [field], "{narrow} {wide}");
+            assert_eq!(told(wide.clone(), narrow.clone(), true).1, [""; 0], "{wide} {narrow}");
+        }
+        let sized = |more: Value| {
+            let mut fields = json!({"cpu": 2});
+            fields.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            fields
+        };
+        let of_pool = |more: Value| {
+            let mut fields = json!({"allowedInstanceTypes": ["m7i.*"]});
+            fields.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            fields
+        };
+        for (old, new, widens) in [
+            (json!({"requestTypes": ["m7i.*"]}), json!({}), true),
+            (of_pool(json!({})), of_pool(json!({"requestTypes": ["m7i.large"]})), false),
+            (of_pool(json!({})), of_pool(json!({"requestTypes": ["c7i.large"]})), true),
+            (of_pool(json!({"requestTypes": ["m7i.large"]})), of_pool(json!({})), true),
+            (sized(json!({})), sized(json!({"requestTypes": ["m7i.*"]})), true),
+        ] {
+            let marked = told(old.clone(), new.clone(), true).1;
+            assert_eq!(marked == ["requestTypes"], widens, "{old} {new}: {marked:?}");
+        }
+        let same_owner = (json!({"repositories": ["acme/*"]}), json!({"repositories": ["Acme/web"]}));
+        assert_eq!(told(same_owner.0, same_owner.1, true).1, [""; 0]);
+    }
+
+    #[test]
+    fn more_rights_for_jobs_are_marked_and_fewer_are_not() {
+        for (field, less, more) in [
+            ("jobs.root", json!({}), json!({"root": true})),
+            ("jobs.containers", json!({}), json!({"containers": "rootless"})),
+            ("jobs.containers", json!({"containers": "rootless"}), json!({"containers": "engine"})),
+        ] {
+            let (less, more) = (json!({"jobs": less}), json!({"jobs": more}));
+            assert_eq!(told(less.clone(), more.clone(), true).1, [field], "{less} {more}");
+            assert_eq!(told(more, less, true).1, [""; 0]);
+        }
+        let changed = told(json!({}), json!({"jobs": {"environment": {"HTTPS_PROXY": "http://p:1"}}}), true);
+        assert_eq!(changed, (vec!["jobs.environment.HTTPS_PROXY none → http://p:1".to_owned()], vec![]));
+    }
+
+    #[test]
+    fn dropping_launch_and_a_max_that_nobody_says_are_marked() {
+        let launch = json!({"launch": {"ami": "ami-01234567", "subnetIds": ["subnet-01234567"]}});
+        assert_eq!(told(launch.clone(), json!({}), true).1, ["launch.ami", "launch.subnetIds"]);
+        assert_eq!(told(launch, json!({"launch": {"launchTemplateId": "lt-01234567"}}), true).1, [""; 0]);
+        let groups = json!({"launch": {"ami": "ami-01234567", "securityGroupIds": ["sg-01234567"]}});
+        let without = json!({"launch": {"ami": "ami-01234567"}});
+        assert_eq!(told(groups, without, true).1, ["launch.securityGroupIds"]);
+        assert_eq!(told(json!({"max": 3}), json!({"max": 100}), false).1, ["max"]);
+        assert_eq!(told(json!({"max": 3}), json!({"max": 100}), true).1, [""; 0]);
+    }
+
+    #[test]
+    fn a_field_that_a_file_forgot_is_marked_whatever_it_is_and_one_that_it_says_is_not() {
+        let stored = json!({
+            "cpu": 2, "mmem": 4096, "sharing": {"by": "repository"}, "maxUses": 5, "maxAgeSeconds": 3600,
+            "jobs": {"environment": {"HTTPS_PROXY": "http://p:1"}}, "labels": ["x"], "max": 8,
+            "keep": [{"name": "cargo", "path": "/c"}],
+        });
+        let forgets = |file: Value| -> Vec<String> {
+            let changed = between(&spec(stored.clone()), &spec(file.clone()), &Says::of(&file));
+            changed.into_iter().filter(|one| one.widens.is_some()).map(|one| one.field).collect()
+        };
+        let all = forgets(json!({"max": 5}));
+        for field in
+            ["cpu", "mmem", "maxUses", "maxAgeSeconds", "labels", "keep", "jobs.environment.HTTPS_PROXY"]
+        {
+            assert!(all.iter().any(|one| one == field), "{field}: {all:?}");
+        }
+        assert!(all.iter().any(|one| one.starts_with("sharing")), "{all:?}");
+        assert!(!all.iter().any(|one| one == "max"), "the file says it");
+        let mut said = stored.clone();
+        said["cpu"] = json!(4);
+        assert_eq!(forgets(said), [""; 0]);
+    }
+}

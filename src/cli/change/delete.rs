@@ -1,0 +1,364 @@
+//! `runyard delete pool`: drains a class, waits until nothing of it lives, then deletes its record, its queue and its
+//! launch template. Every step may be repeated: after an interruption the same command goes on.
+
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use serde_json::json;
+
+use super::{apply, expire, scale};
+use crate::duration;
+use crate::failure::{CliFailure, CliResult, Exit};
+use crate::input::completion;
+use crate::session::context::{AuditEvent, CliContext, readable};
+use crate::session::polling::{Interrupts, Waited, until};
+use crate::session::{connect, names};
+use runyard_core::model::kind_of;
+use runyard_core::model::{
+    ClassName, Guard, Instance, Item, Kind, LaunchPhase, Phase, Place, Pool, Reading, State, Write, millis,
+    read, text_of,
+};
+use runyard_core::ports::StoreError;
+use runyard_operator::aws::queues::WantedQueue;
+
+/// Deletes a pool.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The class is paused and keeps nothing any more, its idle machines end, its runs finish; when none of its machines lives, \
+its record, its queue with the dead letters, and its launch template are deleted. Requests for it then fail with \
+UnknownClass. A pool in the chart's values comes back with the next upgrade: take it out there too.
+
+Examples:
+  runyard delete pool linux-x64 --dry-run
+  runyard delete pool linux-x64 --yes --timeout 3h")]
+pub(crate) struct DeleteArgs {
+    /// What it is: pool, or pool/CLASS
+    #[arg(value_name = "KIND", value_parser = deletable)]
+    what: Deletable,
+    /// The resource class
+    #[arg(value_name = "CLASS", value_parser = ClassName::parse, add = completion::classes())]
+    class: Option<ClassName>,
+    /// Do not ask
+    #[arg(long, short)]
+    yes: bool,
+    /// Say what would be done, and do nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// How long to wait for its runs to finish
+    #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = duration::patience)]
+    timeout: Duration,
+}
+
+/// What can be deleted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Deletable(Option<ClassName>);
+
+/// The kinds that can be deleted.
+#[derive(Clone, Copy, ValueEnum)]
+enum Kinds {
+    /// A resource class.
+    #[value(aliases = ["pools", "po", "p"])]
+    Pool,
+}
+
+fn deletable(text: &str) -> Result<Deletable, runyard_core::model::FieldError> {
+    let (kind, name) = text.split_once('/').map_or((text, None), |(kind, name)| (kind, Some(name)));
+    if Kinds::from_str(kind, false).is_err() {
+        let fix = "only pools are deleted: machines end (`runyard expire`), requests are released or failed";
+        return Err(runyard_core::model::FieldError::new("KIND", kind, "cannot be deleted", fix));
+    }
+    Ok(Deletable(name.map(ClassName::parse).transpose()?))
+}
+
+/// The class that is meant.
+pub(crate) fn check(args: &DeleteArgs) -> CliResult<ClassName> {
+    match (&args.what.0, &args.class) {
+        (Some(class), None) | (None, Some(class)) => Ok(class.clone()),
+        (None, None) | (Some(_), Some(_)) => {
+            let fix = "write `runyard delete pool CLASS`";
+            let problem = runyard_core::model::FieldError::new("CLASS", "", "must be named once", fix);
+            Err(CliFailure::usage(problem))
+        }
+    }
+}
+
+/// What of a class is there.
+struct Left {
+    live: Vec<Item>,
+    launches: usize,
+    requests: usize,
+}
+
+impl Left {
+    /// Whether nothing of it can come back.
+    fn nothing(&self) -> bool {
+        self.live.is_empty() && self.launches == 0
+    }
+
+    fn told(&self) -> String {
+        let machines = if self.live.len() == 1 { "machine" } else { "machines" };
+        format!(
+            "{} live {machines}, {} open launches, {} open requests",
+            self.live.len(),
+            self.launches,
+            self.requests
+        )
+    }
+}
+
+/// Runs the verb.
+pub(crate) async fn run(context: &mut CliContext, args: &DeleteArgs, class: &ClassName) -> CliResult {
+    let key = Pool::key_of(class);
+    let Some(item) = context.item(&key).await? else {
+        return Err(names::no_such_pool(context, "CLASS", class).await);
+    };
+    let pool: Pool = readable(&item)?;
+    let left = left(context, class).await?;
+    if args.dry_run {
+        context.screen.say(format!("pool {class}: would be drained and deleted: it has {}", left.told()));
+        context.screen.document(&json!({"resourceClass": class.as_str(), "live": left.live.len(),
+            "launches": left.launches, "requests": left.requests}));
+        return Ok(());
+    }
+    let question = format!("Pool {class} has {}. Drain and delete it?", left.told());
+    context.screen.confirm(args.yes, "CLASS", class.as_str(), &question)?;
+    apply::retire(context, class).await?;
+    scale::reset(context, class).await?;
+    drained(context, args, class).await?;
+    remove(context, class).await?;
+    context.screen.say(format!("pool {class}: deleted"));
+    let audit = AuditEvent {
+        key: &key,
+        reason: "PoolDeleted",
+        message: format!("pool {class} was drained and deleted"),
+        change: None,
+    };
+    context.record_event(audit).await;
+    for line in beside(context, class, &pool).await {
+        context.screen.say(line);
+    }
+    context.screen.document(&json!({"resourceClass": class.as_str(), "state": "deleted"}));
+    Ok(())
+}
+
+/// What of the class lives, is being launched, or waits.
+async fn left(context: &CliContext, class: &ClassName) -> CliResult<Left> {
+    let of = |item: &Item| text_of(item, "resourceClass") == Some(class.as_str());
+    let wanted = |item: &Item| {
+        of(item)
+            && match kind_of(item) {
+                // What cannot be read may live.
+                Some(Kind::Instance) => {
+                    text_of(item, "state").unwrap_or_default().parse::<State>().map_or(true, State::live)
+                }
+                Some(Kind::Launch) => text_of(item, "phase")
+                    .unwrap_or_default()
+                    .parse::<LaunchPhase>()
+                    .is_ok_and(|phase| phase == LaunchPhase::Intent),
+                Some(Kind::Request) => {
+                    !text_of(item, "phase").unwrap_or_default().parse::<Phase>().is_ok_and(Phase::is_final)
+                }
+                Some(Kind::Agent | Kind::Pool | Kind::Lease | Kind::Event) | None => false,
+            }
+    };
+    let mut left = Left { live: Vec::new(), launches: 0, requests: 0 };
+    for item in context.all_that(wanted).await? {
+        match kind_of(&item) {
+            Some(Kind::Instance) => left.live.push(item),
+            Some(Kind::Launch) => left.launches += 1,
+            Some(Kind::Request) => left.requests += 1,
+            Some(Kind::Agent | Kind::Pool | Kind::Lease | Kind::Event) | None => {}
+        }
+    }
+    Ok(left)
+}
+
+/// Ends what is idle again and again, and waits until nothing is left.
+async fn drained(context: &mut CliContext, args: &DeleteArgs, class: &ClassName) -> CliResult {
+    let mut interrupts = Interrupts::listen()?;
+    let (end, mut told) = (tokio::time::Instant::now() + args.timeout, String::new());
+    let waited = loop {
+        let limit = end.saturating_duration_since(tokio::time::Instant::now());
+        let seen = {
+            let (context, told) = (&*context, &told);
+            until(limit, &mut interrupts, async || {
+                let left = left(context, class).await?;
+                for item in &left.live {
+                    end_idle(context, item).await?;
+                }
+                Ok((left.nothing() || left.told() != *told).then_some(left))
+            })
+            .await?
+        };
+        match seen {
+            Waited::Done(left) if left.nothing() => break Waited::Done(()),
+            Waited::Done(left) => {
+                told = left.told();
+                context.screen.say(format!("pool {class}: {told}"));
+            }
+            Waited::TimedOut => break Waited::TimedOut,
+            Waited::Interrupted(caught) => break Waited::Interrupted(caught),
+        }
+    };
+    let stopped = |why: String, exit| {
+        let fix = "run the command again to go on; the class stays paused (`runyard resume` undoes that)";
+        Err(CliFailure::error("pool", class.as_str(), format!("{why} at {told}"), fix).exiting(exit))
+    };
+    match waited {
+        Waited::Done(()) => Ok(()),
+        Waited::TimedOut => stopped("the wait timed out".into(), Exit::TimedOut),
+        Waited::Interrupted(caught) => {
+            stopped(format!("interrupted by {}", caught.name()), Exit::Signal(caught))
+        }
+    }
+}
+
+/// Ends a machine that has no run; one that was claimed at this moment serves.
+async fn end_idle(context: &CliContext, item: &Item) -> CliResult {
+    let Reading::Record(instance) = read::<Instance>(item) else { return Ok(()) };
+    match instance.place() {
+        Place::IdlePooled | Place::CreatedWarm if instance.expired_by.is_none() => {}
+        Place::IdlePooled
+        | Place::CreatedWarm
+        | Place::IdleCleaning
+        | Place::IdleHeld
+        | Place::Nowhere
+        | Place::CreatedBound
+        | Place::Claimed
+        | Place::Running
+        | Place::Terminated => return Ok(()),
+    }
+    let write = expire::ending(&instance, millis(context.clock.now()), &context.environment.actor());
+    match context.store.write(&write).await {
+        // Somebody was faster: the next look sees what it is now.
+        Ok(_) | Err(StoreError::Refused { .. } | StoreError::Contended | StoreError::Throttled) => Ok(()),
+        Err(error) => Err(context.failed(&error)),
+    }
+}
+
+/// Deletes the record as it is now: paused, with nothing alive.
+async fn remove(context: &CliContext, class: &ClassName) -> CliResult {
+    let key = Pool::key_of(class);
+    let attempt = async || -> Result<CliResult, StoreError> {
+        let Some(item) = context.store.get(&key).await? else { return Ok(Ok(())) };
+        let pool: Pool = match readable(&item) {
+            Ok(pool) => pool,
+            Err(failure) => return Ok(Err(failure)),
+        };
+        if !pool.spec.paused {
+            let fix = "somebody resumed it: decide with them, then run the command again";
+            return Ok(Err(CliFailure::error("pool", class.as_str(), "is no longer paused", fix)));
+        }
+        context.store.write(&Write::delete(key.clone(), Guard::image(&pool))).await.map(|_| Ok(()))
+    };
+    crate::session::polling::again(attempt).await.map_err(|error| context.failed(&error))?
+}
+
+/// What stood beside the record: its queues and its launch template. What could not be deleted is said and fails
+/// nothing: it costs nothing and harms nobody.
+async fn beside(context: &CliContext, class: &ClassName, pool: &Pool) -> Vec<String> {
+    let mut lines = Vec::new();
+    if context.queue.is_some()
+        && let Some(queues) = connect::queues(&context.environment).await
+    {
+        for queue in WantedQueue::of_class(&context.table, class) {
+            lines.push(match queues.delete(&queue.name).await {
+                Ok(true) => format!("queue {}: deleted", queue.name),
+                Ok(false) => format!("queue {}: there is none", queue.name),
+                Err(error) => format!("queue {}: not deleted: {error}", queue.name),
+            });
+        }
+    }
+    #[cfg(feature = "ec2")]
+    if pool.spec.launch.ami.is_some() && pool.spec.launch.launch_template_id.is_none() {
+        let name = format!("{}-{class}", context.table);
+        let sdk = connect::sdk(&context.environment).await;
+        lines.push(match runyard_operator::aws::ec2::delete_template(&sdk, &context.table, class).await {
+            Ok(true) => format!("template {name}: deleted"),
+            Ok(false) => format!("template {name}: there is none"),
+            Err(error) => format!("template {name}: not deleted: {error}"),
+        });
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::output::format::Format;
+    use crate::output::screen::Screen;
+    use crate::session::context::{attributes, text};
+    use runyard_core::model::{AttributeValue, RecordId};
+    use runyard_fakes::MemoryStore;
+
+    fn args(yes: bool) -> DeleteArgs {
+        DeleteArgs {
+            what: Deletable(None),
+            class: None,
+            yes,
+            dry_run: false,
+            timeout: Duration::from_secs(5),
+        }
+    }
+
+    fn pool(store: &MemoryStore) {
+        store.put(attributes([
+            ("pk", text("pool#small")),
+            ("sk", text("pool")),
+            ("kind", text("pool")),
+            ("version", AttributeValue::N("1".into())),
+            ("resourceClass", text("small")),
+            ("max", AttributeValue::N("3".into())),
+            ("desired", AttributeValue::N("2".into())),
+        ]));
+    }
+
+    fn machine(store: &MemoryStore, id: &str, state: &str) -> RecordId {
+        let pk = format!("instance#arn:aws:ec2:local:000000000000:instance/{id}");
+        let now = text("2026-01-01T00:00:00Z");
+        let mut item = attributes([
+            ("pk", text(&pk)),
+            ("sk", text("instance")),
+            ("kind", text("instance")),
+            ("version", AttributeValue::N("1".into())),
+            ("instanceId", text(id)),
+            ("instanceArn", text(pk.trim_start_matches("instance#"))),
+            ("resourceClass", text("small")),
+            ("state", text(state)),
+            ("stateSince", now.clone()),
+            ("createdAt", now.clone()),
+            ("updatedAt", now.clone()),
+            ("usageClass", text("on-demand")),
+            ("runId", text("")),
+            ("claimId", text("")),
+            ("threshold", now.clone()),
+            ("thresholdSetAt", now.clone()),
+        ]);
+        if state == "idle" {
+            item.insert("pooledAt".into(), now);
+        }
+        store.put(item);
+        RecordId::new(pk, "instance")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pool_is_deleted_once_nothing_of_it_lives() {
+        let store = MemoryStore::new();
+        pool(&store);
+        let class = ClassName::parse("small").unwrap();
+        let mut context = CliContext::on(store.clone(), Screen::nowhere(Format::Text));
+        let key = Pool::key_of(&class);
+        let idle = machine(&store, "i-1", "idle");
+        let refused = run(&mut context, &args(false), &class).await.unwrap_err();
+        assert!(refused.problems[0].fix.contains("--yes"), "{refused:?}");
+        assert_eq!(context.item(&key).await.unwrap().unwrap()["version"], AttributeValue::N("1".into()));
+        let stuck = run(&mut context, &args(true), &class).await.unwrap_err();
+        assert_eq!(stuck.exit, Exit::TimedOut, "its machine lives: {stuck:?}");
+        let paused = context.item(&key).await.unwrap().unwrap();
+        assert_eq!(paused["paused"], AttributeValue::Bool(true));
+        assert!(context.item(&idle).await.unwrap().unwrap().contains_key("expiredBy"), "and is to end");
+        machine(&store, "i-1", "terminated");
+        run(&mut context, &args(true), &class).await.unwrap();
+        assert_eq!(context.item(&key).await.unwrap(), None);
+    }
+}

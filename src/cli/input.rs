@@ -1,0 +1,9 @@
+//! Arguments that several verbs take, and their completion in a shell.
+
+pub(crate) mod common;
+pub(crate) mod completion;
+pub(crate) mod look;
+pub(crate) mod run;
+pub(crate) mod selector;
+pub(crate) mod usage;
+pub(crate) mod what;

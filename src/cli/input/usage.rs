@@ -1,0 +1,131 @@
+//! Converts the argument parser's errors to problems with field, value and fix.
+
+use std::str::FromStr;
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+use runyard_core::model::FieldError;
+
+/// A parser of the words of a closed list, which help and completions then name.
+pub(crate) fn one_of<T>(all: &'static [T], word: fn(T) -> &'static str) -> impl TypedValueParser<Value = T>
+where
+    T: Copy + Send + Sync + FromStr<Err = FieldError> + 'static,
+{
+    let words = PossibleValuesParser::new(all.iter().map(|one| word(*one)));
+    words.try_map(|text| text.parse::<T>())
+}
+
+/// The complaint as a problem.
+pub(crate) fn problem(error: &clap::Error) -> FieldError {
+    let of = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => text.clone(),
+        Some(ContextValue::Strings(texts)) => texts.join(", "),
+        Some(ContextValue::StyledStrs(texts)) => {
+            texts.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+        }
+        Some(ContextValue::StyledStr(text)) => text.to_string(),
+        Some(_) | None => String::new(),
+    };
+    let field = option_of(&of(ContextKind::InvalidArg));
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<FieldError>());
+    if let Some(source) = source {
+        return source.clone().named(field);
+    }
+    let value = of(ContextKind::InvalidValue);
+    let known = of(ContextKind::ValidValue);
+    let near = [ContextKind::SuggestedValue, ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand]
+        .map(of)
+        .into_iter()
+        .find(|near| !near.is_empty());
+    let help = "see --help".to_owned();
+    let near = near.map_or_else(|| help.clone(), |near| format!("did you mean {near}?"));
+    match error.kind() {
+        ErrorKind::InvalidValue if value.is_empty() => FieldError::new(
+            field,
+            "",
+            "needs a value",
+            "write the value after it; one that begins with - after =",
+        ),
+        ErrorKind::InvalidValue | ErrorKind::ValueValidation => {
+            let fix = if known.is_empty() { help } else { format!("use one of {known}") };
+            FieldError::new(field, value, "not a known value", fix)
+        }
+        ErrorKind::UnknownArgument => {
+            let fix = format!("{near}; a value that begins with - is written --option=VALUE");
+            FieldError::new(field.clone(), field, "unknown option or argument", fix)
+        }
+        ErrorKind::InvalidSubcommand => {
+            let verb = of(ContextKind::InvalidSubcommand);
+            let fix = meant(&verb).map_or(near, |meant| format!("did you mean {meant}?"));
+            FieldError::new("verb", verb, "unknown verb", fix)
+        }
+        ErrorKind::MissingRequiredArgument => FieldError::new(field, "", "is required", help),
+        ErrorKind::ArgumentConflict => {
+            let other = of(ContextKind::PriorArg);
+            FieldError::new(field, "", format!("cannot be used with {other}"), "leave one of them out")
+        }
+        // clap's own list, which it may lengthen.
+        _ => FieldError::new(field, value, error.kind().as_str().unwrap_or("wrong usage").to_owned(), help),
+    }
+}
+
+/// The verb of ours that other programs call so, or that a slip of the finger hides.
+fn meant(verb: &str) -> Option<&'static str> {
+    const KNOWN: &[(&[&str], &str)] = &[
+        (&["ls", "list", "ps", "show", "gte", "egt", "instances", "machines"], "get instances"),
+        (&["requests", "runs", "queue"], "get requests"),
+        (&["pools", "classes"], "get pools"),
+        (&["cancel", "stop", "give-back", "return"], "release"),
+        (&["abort"], "fail"),
+        (&["kill", "terminate", "end"], "expire INSTANCE"),
+        (&["rm", "remove", "del"], "delete pool"),
+        (&["create", "new", "update"], "apply -f FILE"),
+        (&["provison", "provsion", "request", "acquire", "run"], "provision"),
+        (&["status", "inspect"], "describe"),
+        (&["why"], "explain"),
+        (&["shell", "exec", "login"], "ssh"),
+        (&["check", "health"], "doctor"),
+        (&["price", "costs", "bill"], "cost"),
+    ];
+    KNOWN.iter().find(|(words, _)| words.contains(&verb)).map(|(_, ours)| *ours)
+}
+
+/// `--count <N>` as `--count`, `<CLASS>` as `CLASS`, `<--desired <N>|--reset>` as `--desired|--reset`.
+fn option_of(shown: &str) -> String {
+    let one = |arg: &str| {
+        let word = arg.split_whitespace().next().unwrap_or_default();
+        word.trim_end_matches("...").trim_start_matches(['<', '[']).trim_end_matches(['>', ']']).to_owned()
+    };
+    let each = |args: &str| match args.split_once('|') {
+        Some(_) if args.contains("--") => args.split('|').map(one).collect::<Vec<_>>().join("|"),
+        Some(_) | None => one(args),
+    };
+    shown.split(", ").map(each).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::verbs::Cli;
+
+    #[test]
+    fn a_verb_of_other_programs_or_of_a_slip_leads_to_ours() {
+        let fix = |verb: &str| problem(&Cli::try_parse_from(["runyard", verb]).unwrap_err()).fix;
+        for (verb, ours) in [
+            ("gte", "get instances"),
+            ("ls", "get instances"),
+            ("ps", "get instances"),
+            ("cancel", "release"),
+            ("rm", "delete pool"),
+            ("kill", "expire INSTANCE"),
+            ("create", "apply -f FILE"),
+            ("provison", "provision"),
+        ] {
+            assert_eq!(fix(verb), format!("did you mean {ours}?"), "{verb}");
+        }
+        assert!(fix("explian").contains("explain"));
+    }
+}

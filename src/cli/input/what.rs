@@ -1,0 +1,137 @@
+//! What the words after a verb name: kinds (`pools`, `requests,instances`, `all`) or records (`pool small large`,
+//! `pool/small instance/i-402`).
+
+use clap::{Args, ValueEnum as _};
+
+use super::completion;
+use super::selector::{Noun, Selector};
+use crate::failure::{CliFailure, CliResult};
+use crate::session::names;
+use runyard_core::model::{ClassName, FieldError};
+
+/// Something that is named: a kind as a whole, or one of its records.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    /// The kind.
+    pub(crate) noun: Noun,
+    /// The record, if one is named.
+    pub(crate) selector: Option<Selector>,
+}
+
+/// One record, as `KIND NAME` or `KIND/NAME`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct OneArgs {
+    /// What it is: instance (i), request (r), pool (p) or launch (l); with /NAME its name too
+    #[arg(value_name = "KIND", add = completion::kinds_and_names())]
+    what: String,
+    /// Which one: an instance's id or its beginning, RUN_ID[/NAME[/ATTEMPT]], a class, a launch's id
+    #[arg(value_name = "NAME", add = completion::of_the_kind_before())]
+    name: Option<String>,
+}
+
+impl OneArgs {
+    /// The record of these words.
+    pub(crate) const fn of(what: String, name: Option<String>) -> Self {
+        Self { what, name }
+    }
+
+    /// The record that is meant.
+    pub(crate) fn selector(&self) -> CliResult<Selector> {
+        let names: Vec<String> = self.name.iter().cloned().collect();
+        let named = targets(&self.what, &names).map_err(CliFailure::usage)?;
+        match <[Target; 1]>::try_from(named) {
+            Ok([Target { selector: Some(selector), .. }]) => Ok(selector),
+            Ok([Target { selector: None, .. }]) => {
+                let fix = format!("write {0} NAME or {0}/NAME", self.what);
+                Err(CliFailure::usage(FieldError::new("NAME", "", "is required", fix)))
+            }
+            Err(_) => {
+                let fix = "name one record, as KIND NAME or KIND/NAME";
+                Err(CliFailure::usage(FieldError::new("KIND", &self.what, "is more than one kind", fix)))
+            }
+        }
+    }
+}
+
+/// Every kind, in the order in which they are listed.
+const ALL: [Noun; 4] = [Noun::Pools, Noun::Instances, Noun::Requests, Noun::Launches];
+
+/// The kind of this word.
+pub(crate) fn noun(word: &str) -> Result<Noun, FieldError> {
+    Noun::from_str(word, false).map_err(|_| {
+        let known = ["instances", "requests", "pools", "launches", "shares", "all"];
+        let near = names::meant(word, known.into_iter());
+        let fix =
+            format!("{near}use one of instances (i), requests (r), pools (p), launches (l), shares, all");
+        FieldError::new("KIND", word, "is no kind of record", fix)
+    })
+}
+
+/// What the words name.
+pub(crate) fn targets(what: &str, names: &[String]) -> Result<Vec<Target>, FieldError> {
+    if what.contains('/') {
+        return std::iter::once(what).chain(names.iter().map(String::as_str)).map(one).collect();
+    }
+    let nouns: Vec<Noun> = match what {
+        "all" => ALL.to_vec(),
+        kinds => kinds.split(',').map(noun).collect::<Result<_, _>>()?,
+    };
+    if names.is_empty() {
+        return Ok(nouns.into_iter().map(|noun| Target { noun, selector: None }).collect());
+    }
+    let [noun] = nouns.as_slice() else {
+        let fix = "name one kind before NAMEs, or write each as KIND/NAME";
+        return Err(FieldError::new("NAME", names.join(" "), "stands after more than one kind", fix));
+    };
+    names
+        .iter()
+        .map(|name| {
+            let selector = Selector::parse(*noun, name).map_err(|problem| problem.named("NAME"))?;
+            Ok(Target { noun: *noun, selector: Some(selector) })
+        })
+        .collect()
+}
+
+/// `KIND/NAME`.
+fn one(word: &str) -> Result<Target, FieldError> {
+    let Some((kind, name)) = word.split_once('/') else {
+        let fix = "write every one as KIND/NAME, or one KIND and then the NAMEs";
+        return Err(FieldError::new("NAME", word, "has no kind", fix));
+    };
+    let noun = noun(kind)?;
+    let selector = Selector::parse(noun, name).map_err(|problem| problem.named("NAME"))?;
+    Ok(Target { noun, selector: Some(selector) })
+}
+
+/// A class by its name, or as `pool/NAME`.
+pub(crate) fn class_of(text: &str) -> Result<ClassName, FieldError> {
+    let pool = ["pool/", "pools/", "po/", "p/"].iter().find_map(|kind| text.strip_prefix(kind));
+    ClassName::parse(pool.unwrap_or(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(words: &str) -> Result<Vec<(Noun, bool)>, String> {
+        let mut words = words.split(' ').map(str::to_owned);
+        let what = words.next().unwrap();
+        let targets = targets(&what, &words.collect::<Vec<_>>()).map_err(|problem| problem.field)?;
+        Ok(targets.into_iter().map(|target| (target.noun, target.selector.is_some())).collect())
+    }
+
+    #[test]
+    fn kinds_are_named_in_full_or_short_one_or_several_or_all() {
+        use Noun::{Instances, Launches, Pools, Requests};
+        assert_eq!(named("po"), Ok(vec![(Pools, false)]));
+        assert_eq!(named("i,req"), Ok(vec![(Instances, false), (Requests, false)]));
+        let all = [Pools, Instances, Requests, Launches].map(|noun| (noun, false));
+        assert_eq!(named("all"), Ok(all.to_vec()));
+        assert_eq!(named("pool small large"), Ok(vec![(Pools, true), (Pools, true)]));
+        assert_eq!(named("pool/small request/42/gpu/1"), Ok(vec![(Pools, true), (Requests, true)]));
+        assert_eq!(named("machines"), Err("KIND".into()));
+        assert_eq!(named("pool/small large"), Err("NAME".into()), "a name without its kind");
+        assert_eq!(named("all small"), Err("NAME".into()));
+        assert!(noun("instnces").unwrap_err().fix.contains("did you mean instances?"));
+    }
+}

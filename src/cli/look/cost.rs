@@ -1,0 +1,149 @@
+//! `runyard cost`: what the machines cost, by whom they served, at list prices. Every second of every machine is in
+//! exactly one row; [`runyard_core::ledger`] has the rules.
+
+mod focus;
+mod report;
+mod sources;
+mod spot;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use jiff::Timestamp;
+
+use self::sources::Lines;
+use crate::duration;
+use crate::failure::{CliFailure, CliResult};
+use crate::input::usage;
+use crate::session::configured;
+use crate::session::context::CliContext;
+use runyard_core::ledger;
+use runyard_core::ledger::{IdleShare, Period, Prices};
+use runyard_core::model::TableName;
+use runyard_operator::prices;
+
+/// What the machines cost.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Costs are list prices in US dollars, before discounts, savings plans and taxes: not a bill. What idle machines cost is \
+shared among those who used their pool, as --share-idle says; what nobody bears is a row of its own. `-o csv` has a line \
+for each row, `-o focus` a line for each machine, request and day with the columns of FOCUS 1.2.
+
+Examples:
+  runyard cost
+  runyard cost --since 30d --by pool --spot
+  runyard cost --since 24h --by run -o wide
+  runyard cost --since 31d --prices prices.toml -o focus > focus.csv
+  runyard cost --from history.jsonl --since 90d --by repository --share-idle none")]
+pub(crate) struct CostArgs {
+    /// Count from this long ago
+    #[arg(long, value_name = "DURATION", default_value = "7d", value_parser = duration::past, allow_negative_numbers = true)]
+    since: Duration,
+    /// Count until this long ago [default: now]
+    #[arg(long, value_name = "DURATION", value_parser = duration::past, allow_negative_numbers = true)]
+    until: Option<Duration>,
+    /// By what to add up
+    #[arg(long, value_name = "WHAT", default_value = "repository")]
+    by: By,
+    /// How idle machines are shared: none, busy-seconds or warm-claims
+    #[arg(long, value_name = "RULE", default_value = "warm-claims",
+        value_parser = usage::one_of::<IdleShare>(IdleShare::ALL, IdleShare::as_str))]
+    share_idle: IdleShare,
+    /// Prices of your own, in the form of config/prices.toml, over those that ship [default: those of --config]
+    #[arg(long, value_name = "FILE")]
+    prices: Option<PathBuf>,
+    /// Ask EC2 what spot machines cost over time (needs ec2:DescribeSpotPriceHistory)
+    #[arg(long)]
+    spot: bool,
+    /// Read an export of the history, in place of the table
+    #[arg(long, value_name = "FILE")]
+    from: Option<PathBuf>,
+    /// The operator's configuration, for the teams of --by team
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+/// By what is added up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum By {
+    /// The repository whose workflow asked.
+    Repository,
+    /// The workflow, as far as it is known.
+    Workflow,
+    /// The team, by `[sharing] teams` of the operator's configuration.
+    Team,
+    /// The pool. Its idle machines are its own.
+    Pool,
+    /// The workflow run.
+    Run,
+}
+
+/// What the options say.
+pub(crate) struct Asked {
+    prices: Prices,
+    teams: BTreeMap<String, String>,
+    lines: Option<Lines>,
+}
+
+/// What the options say, with the files they name.
+pub(crate) fn check(args: &CostArgs, table: &TableName) -> CliResult<Asked> {
+    if args.until.is_some_and(|until| until >= args.since) {
+        let until = args.until.map(duration::show).unwrap_or_default();
+        let fix = "end nearer to now than it begins, such as --since 14d --until 7d";
+        return Err(CliFailure::usage(runyard_core::model::FieldError::new(
+            "--until",
+            until,
+            "leaves no time between --since and --until",
+            fix,
+        )));
+    }
+    let config = args.config.as_deref().map(|file| configured::load(table, file)).transpose()?;
+    if args.by == By::Team && config.is_none() {
+        let fix = "name the operator's configuration: --config FILE";
+        let problem =
+            runyard_core::model::FieldError::new("--by", "team", "needs the teams of repositories", fix);
+        return Err(CliFailure::usage(problem));
+    }
+    let prices = match args.prices.as_deref() {
+        Some(file) => prices::load(file).map_err(CliFailure::all_usage)?,
+        None => config.as_ref().map_or_else(prices::shipped, |config| config.prices.clone()),
+    };
+    let lines = args.from.as_deref().map(sources::of_file).transpose()?;
+    let teams = config.map(|config| config.sharing.teams).unwrap_or_default();
+    Ok(Asked { prices, teams, lines })
+}
+
+/// Runs the verb.
+pub(crate) async fn run(context: &mut CliContext, args: &CostArgs, asked: Asked) -> CliResult {
+    let now = context.clock.now();
+    let ago = |length: Duration| now.saturating_sub(length).unwrap_or(Timestamp::MIN);
+    let (from, to) = (ago(args.since), args.until.map_or(now, ago));
+    let mut prices = asked.prices;
+    let lines = match asked.lines {
+        Some(lines) => lines,
+        None => sources::of_table(context, now, from, &mut prices).await?,
+    };
+    let entries = ledger::entries(&lines.machines, Period::between(from, to));
+    if args.spot {
+        prices.spot = spot::ask(context, &entries, from, to).await?;
+    }
+    if context.screen.wants_focus() {
+        let document = focus::document(&entries, &prices, &lines, from, to);
+        context.screen.document(&document);
+        return Ok(());
+    }
+    let names = report::Names { by: args.by, teams: &asked.teams, lines: &lines };
+    let made = report::Report::of(&entries, &prices, args.share_idle, &names, from, to);
+    context.screen.document(&made.document());
+    if entries.is_empty() {
+        context.screen.remark("no machine was there in that time");
+    } else if !context.screen.format.for_programs() {
+        let text = made.text(&context.screen);
+        context.screen.text(&text);
+    }
+    Ok(())
+}

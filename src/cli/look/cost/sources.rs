@@ -1,0 +1,120 @@
+//! Where the lives of machines are read: in an export of the history, or in the table's records.
+
+use std::collections::BTreeMap;
+use std::io::BufRead;
+use std::path::Path;
+
+use jiff::Timestamp;
+
+use crate::failure::{CliFailure, CliResult};
+use crate::look::history;
+use crate::session::context::CliContext;
+use runyard_core::ledger::Prices;
+use runyard_core::model::history::{HistoryLine, MachineLine, RequestLine};
+use runyard_core::model::kind_of;
+use runyard_core::model::{Instance, Kind, Pool, Reading, RecordId, Request, read};
+
+/// What is known of machines and of the requests they served.
+#[derive(Debug, Default)]
+pub(super) struct Lines {
+    /// Stretches of machines' lives, in any order, some perhaps twice.
+    pub(super) machines: Vec<MachineLine>,
+    /// The workflows of requests, by the partition and sort keys of their records, where they are known.
+    pub(super) workflows: BTreeMap<(String, String), String>,
+}
+
+impl Lines {
+    fn add(&mut self, line: HistoryLine) {
+        match line {
+            HistoryLine::Machine(line) => self.machines.push(line),
+            HistoryLine::Request(line) => self.request(line),
+            HistoryLine::LaunchFailure(_) | HistoryLine::Event(_) => {}
+        }
+    }
+
+    fn request(&mut self, line: RequestLine) {
+        if let Some(workflow) = line.workflow {
+            self.workflows.insert((line.request.pk(), line.request.sk()), workflow);
+        }
+    }
+
+    /// The workflow of a request.
+    pub(super) fn workflow(&self, request: &RecordId) -> Option<&str> {
+        self.workflows.get(&(request.pk(), request.sk())).map(String::as_str)
+    }
+}
+
+/// The lines of an export.
+pub(super) fn of_file(file: &Path) -> CliResult<Lines> {
+    let shown = file.display().to_string();
+    let unread = |error: std::io::Error| {
+        let fix = "name a file that `runyard history export` wrote";
+        CliFailure::error("--from", shown.as_str(), format!("cannot be read: {error}"), fix)
+    };
+    let mut lines = Lines::default();
+    let opened = std::fs::File::open(file).map_err(unread)?;
+    for (at, line) in std::io::BufReader::new(opened).lines().enumerate() {
+        let line = line.map_err(unread)?;
+        if line.trim().is_empty() {
+            continue;
+        }
+        let read: HistoryLine = serde_json::from_str(&line).map_err(|error| {
+            let fix = "export the history again: `runyard history export`";
+            let message = format!("line {} is no line of the history: {error}", at + 1);
+            CliFailure::error("--from", shown.as_str(), message, fix)
+        })?;
+        lines.add(read);
+    }
+    Ok(lines)
+}
+
+/// What the table has: the records of machines keep what the history does not have yet. What pools say of the volumes
+/// of their machines goes to the prices.
+pub(super) async fn of_table(
+    context: &CliContext,
+    now: Timestamp,
+    from: Timestamp,
+    prices: &mut Prices,
+) -> CliResult<Lines> {
+    let mut lines = Lines::default();
+    if history::is_there(context).await? {
+        let mut take = |line| {
+            lines.add(line);
+            Ok(())
+        };
+        // A stretch counts on the day on which it was over, so one that begins in the period may be over later.
+        history::each(context, from, now, false, &mut take).await?;
+    }
+    let wanted = |kind| matches!(kind, Some(Kind::Instance | Kind::Request | Kind::Pool));
+    for item in context.all_that(|item| wanted(kind_of(item))).await? {
+        match kind_of(&item) {
+            Some(Kind::Instance) => {
+                if let Reading::Record(instance) = read::<Instance>(&item) {
+                    lines.machines.extend(MachineLine::over(&instance));
+                    lines.machines.extend(MachineLine::so_far(&instance, now));
+                }
+            }
+            Some(Kind::Request) => {
+                if let Reading::Record(request) = read::<Request>(&item)
+                    && let Some(line) = RequestLine::of(&request)
+                {
+                    lines.request(line);
+                }
+            }
+            Some(Kind::Pool) => {
+                if let Reading::Record(pool) = read::<Pool>(&item) {
+                    volume(&pool, prices);
+                }
+            }
+            Some(Kind::Agent | Kind::Launch | Kind::Lease | Kind::Event) | None => {}
+        }
+    }
+    Ok(lines)
+}
+
+/// The volume that a pool gives its machines, where no file says it.
+fn volume(pool: &Pool, prices: &mut Prices) {
+    if let Some(gib) = pool.spec.launch.root_volume().gib {
+        prices.volumes.entry(pool.spec.resource_class.to_string()).or_insert(gib);
+    }
+}

@@ -1,0 +1,7 @@
+//! The `runyard` program: everything is in the library, so that tests can reach it.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    runyard::main()
+}

@@ -1,0 +1,10 @@
+//! How results are printed: tables, documents, and what is picked out of them.
+
+pub(crate) mod columns;
+pub(crate) mod format;
+pub(crate) mod json;
+pub(crate) mod path;
+pub(crate) mod pick;
+pub(crate) mod progress;
+pub(crate) mod screen;
+pub(crate) mod table;

@@ -1,0 +1,56 @@
+//! The launch templates of a yard's classes, where its machines are EC2's.
+
+#[cfg(feature = "ec2")]
+mod ec2;
+
+use runyard_core::model::PoolSpec;
+use runyard_operator::config::{ComputeKind, Config};
+
+use super::setup_step::SetupStep;
+use crate::environment::Environment;
+#[cfg(not(feature = "ec2"))]
+use crate::failure::CliFailure;
+use crate::failure::CliResult;
+
+/// Makes or mends the launch templates of these classes where machines are EC2's.
+#[cfg(feature = "ec2")]
+pub(crate) async fn all(
+    environment: &Environment,
+    config: Option<&Config>,
+    pools: &[PoolSpec],
+    dry: bool,
+) -> CliResult<Vec<SetupStep>> {
+    match config {
+        Some(config) if config.compute == ComputeKind::Ec2 => ec2::all(environment, config, pools, dry).await,
+        Some(_) | None => Ok(Vec::new()),
+    }
+}
+
+/// Makes or mends the launch templates of these classes where machines are EC2's.
+#[cfg(not(feature = "ec2"))]
+pub(crate) async fn all(
+    _environment: &Environment,
+    config: Option<&Config>,
+    _pools: &[PoolSpec],
+    _dry: bool,
+) -> CliResult<Vec<SetupStep>> {
+    match config {
+        Some(config) if config.compute == ComputeKind::Ec2 => Err(CliFailure::error(
+            "compute.kind",
+            config.compute.as_str(),
+            "this build does not know EC2",
+            "use a build with EC2, or leave --config out",
+        )),
+        Some(_) | None => Ok(Vec::new()),
+    }
+}
+
+/// The same, as lines for people.
+pub(crate) async fn keep(
+    environment: &Environment,
+    config: Option<&Config>,
+    pools: &[PoolSpec],
+) -> CliResult<Vec<String>> {
+    let steps = all(environment, config, pools, false).await?;
+    Ok(steps.iter().flat_map(|step| step.lines(false)).collect())
+}

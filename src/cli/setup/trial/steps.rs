@@ -1,0 +1,142 @@
+//! The steps of one machine's way, and when each was reached.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use runyard_core::model::Instance;
+
+/// A step, in the order of a way that goes well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Step {
+    /// The operator took the request on.
+    Accepted,
+    /// The machine has a record.
+    Launched,
+    /// Its agent wrote for the first time.
+    AgentSpeaks,
+    /// Its first boot is over.
+    Booted,
+    /// Its runner is registered and listens.
+    Listens,
+    /// The request was released.
+    GivenBack,
+    /// The machine is clean.
+    Cleaned,
+    /// The machine is gone.
+    Ended,
+}
+
+impl Step {
+    /// Its name for programs.
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Accepted => "accepted",
+            Self::Launched => "launched",
+            Self::AgentSpeaks => "agent",
+            Self::Booted => "booted",
+            Self::Listens => "listens",
+            Self::GivenBack => "given-back",
+            Self::Cleaned => "cleaned",
+            Self::Ended => "ended",
+        }
+    }
+
+    /// What was reached, for people.
+    pub(super) const fn said(self) -> &'static str {
+        match self {
+            Self::Accepted => "the operator accepted the request",
+            Self::Launched => "a machine is there",
+            Self::AgentSpeaks => "its agent wrote for the first time",
+            Self::Booted => "its first boot is over",
+            Self::Listens => "its runner is registered and listens",
+            Self::GivenBack => "given back",
+            Self::Cleaned => "cleaned",
+            Self::Ended => "ended",
+        }
+    }
+}
+
+/// What was reached so far.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Steps {
+    reached: Vec<(Step, Duration)>,
+    told: usize,
+    /// Which machine, once there is one.
+    machine: String,
+    /// Whether it was in the pool before it was asked for.
+    warm: bool,
+}
+
+impl Steps {
+    /// A step, the first time it is seen.
+    pub(super) fn reached(&mut self, step: Step, at: Duration) {
+        if !self.reached.iter().any(|(before, _)| *before == step) {
+            self.reached.push((step, at));
+        }
+    }
+
+    /// The machine's record is there. One that is older than the request's acceptance, by the operator's clock, did not
+    /// boot for it.
+    pub(super) fn launched(&mut self, machine: &Instance, accepted_at: Option<Timestamp>, at: Duration) {
+        let facts = &machine.facts;
+        if self.machine.is_empty() {
+            self.warm = accepted_at.is_some_and(|accepted| facts.created_at < accepted);
+            let whence = if self.warm { "free in the pool: nothing boots" } else { "launched for this" };
+            self.machine = format!(
+                "{} {} {} ({whence})",
+                facts.instance_id, facts.instance_type, facts.availability_zone
+            );
+        }
+        self.reached(Step::Launched, at);
+        if self.warm {
+            self.reached(Step::AgentSpeaks, at);
+            self.reached(Step::Booted, at);
+        }
+    }
+
+    /// A line for each step that was reached since this was last asked.
+    pub(super) fn news(&mut self) -> Vec<String> {
+        let new = &self.reached[self.told..];
+        let line = |(step, at): &(Step, Duration)| {
+            let machine = if *step == Step::Launched { format!(": {}", self.machine) } else { String::new() };
+            format!("{:.1}s: {}{machine}", at.as_secs_f64(), step.said())
+        };
+        let lines = new.iter().map(line).collect();
+        self.told = self.reached.len();
+        lines
+    }
+
+    /// Everything, in the order it was reached.
+    pub(super) fn table(&self) -> Vec<(Step, Duration)> {
+        let mut all = self.reached.clone();
+        all.sort_by_key(|(step, at)| (*at, *step));
+        all
+    }
+
+    /// How long there was a machine.
+    pub(super) fn lived(&self) -> Duration {
+        let at = |wanted| self.reached.iter().find(|(step, _)| *step == wanted).map(|(_, at)| *at);
+        let last = self.reached.iter().map(|(_, at)| *at).max().unwrap_or_default();
+        at(Step::Ended).unwrap_or(last).saturating_sub(at(Step::Launched).unwrap_or(last))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_counts_when_it_is_first_seen_and_is_told_once() {
+        let mut steps = Steps::default();
+        steps.reached(Step::Accepted, Duration::from_millis(300));
+        steps.reached(Step::Launched, Duration::from_secs(2));
+        steps.reached(Step::Accepted, Duration::from_secs(9));
+        assert_eq!(steps.news().len(), 2);
+        assert_eq!(steps.news(), [""; 0]);
+        steps.reached(Step::Ended, Duration::from_secs(62));
+        assert_eq!(steps.news(), ["62.0s: ended"]);
+        assert_eq!(steps.table()[0], (Step::Accepted, Duration::from_millis(300)));
+        assert_eq!(steps.lived(), Duration::from_secs(60));
+    }
+}

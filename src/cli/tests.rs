@@ -1,0 +1,5 @@
+//! What holds for every verb.
+
+mod newer;
+mod reference;
+mod shown;

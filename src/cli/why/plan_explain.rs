@@ -1,0 +1,329 @@
+//! `runyard plan` and `runyard explain`: run the operator's own decisions on the current records without executing
+//! them, for all records or for one.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use crate::environment::Environment;
+use crate::failure::{CliFailure, CliResult};
+use crate::input::look::{LookArgs, WATCH};
+use crate::input::run::repository_hint;
+use crate::input::selector::Selector;
+use crate::input::what::OneArgs;
+use crate::output::format::plain;
+use crate::session::configured::policy;
+use crate::session::context::CliContext;
+use runyard_core::decide::{Effect, Plan, Planned, Policy, Wait};
+use runyard_core::explain;
+use runyard_core::model::kind_of;
+use runyard_core::model::{
+    AheadStatus, Item, Kind, Launch, Pool, Reading, RecordId, Repository, TableName, read,
+};
+use runyard_core::yard::{Unit, Yard};
+
+/// Of how many waiting requests `explain pool` tells why they wait.
+const WAITS_TOLD: usize = 3;
+
+/// Tells what the operator would do now.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Nothing is changed, and only the records are looked at: what EC2, the queues and GitHub would answer is not asked, and \
+what the operator remembers of their answers is known as far as its pools' status tells it.
+
+Examples:
+  runyard plan
+  runyard plan --config /etc/runyard/runyard.toml -o json")]
+pub(crate) struct PlanArgs {
+    /// The operator's configuration, for its deadlines [default: the defaults and RUNYARD_TIMING__*]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+/// Tells why one record is where it is, and what comes next.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  runyard explain request 1234567890
+  runyard explain request 1234567890 --watch
+  runyard explain instance i-0123456789abcdef0
+  runyard explain pool linux-x64 -o json")]
+pub(crate) struct ExplainArgs {
+    #[command(flatten)]
+    one: OneArgs,
+    #[command(flatten)]
+    look: LookArgs,
+    /// The operator's configuration, for its deadlines [default: the defaults and RUNYARD_TIMING__*]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+/// What is looked for.
+pub(crate) struct ExplainTarget(Selector, Option<Repository>, Policy);
+
+/// What `plan`'s options say.
+pub(crate) fn check_plan(args: &PlanArgs, table: &TableName) -> CliResult<Policy> {
+    policy(args.config.as_ref(), table)
+}
+
+/// What `explain`'s options say.
+pub(crate) fn check_explain(
+    args: &ExplainArgs,
+    environment: &Environment,
+    table: &TableName,
+) -> CliResult<ExplainTarget> {
+    target(args.one.selector()?, args.look.repository.as_ref(), args.config.as_ref(), environment, table)
+}
+
+/// A record that is named, and the operator's settings.
+pub(crate) fn target(
+    selector: Selector,
+    repository: Option<&Repository>,
+    config: Option<&PathBuf>,
+    environment: &Environment,
+    table: &TableName,
+) -> CliResult<ExplainTarget> {
+    let repository = repository_hint(repository, environment).map_err(CliFailure::usage)?;
+    Ok(ExplainTarget(selector, repository, policy(config, table)?))
+}
+
+/// Everything judged, as far as a person asks: what would be written, launched or ended, and what waits. What only
+/// looks, or repeats a hint, is decided by what an operator remembers and says nothing to a person.
+fn judged(items: &[Item], policy: &Policy, now: jiff::Timestamp) -> (Vec<Planned>, Vec<Wait>) {
+    let (yard, now, role) = explain::picture(items, now);
+    let plans: Vec<(Unit, Plan)> = explain::judge(&yard, policy, now, role);
+    let (mut actions, mut waits) = (Vec::new(), Vec::new());
+    for (_, plan) in plans {
+        actions.extend(plan.actions.into_iter().filter(|action| !action.upkeep));
+        waits.extend(plan.waits);
+    }
+    (actions, waits)
+}
+
+/// `runyard plan`.
+pub(crate) async fn plan(context: &mut CliContext, policy: &Policy) -> CliResult {
+    let records = context.everything().await?;
+    let now = context.clock.now();
+    let (actions, waits) = judged(&records, policy, now);
+    let items: Vec<Value> = actions.iter().map(action_json).collect();
+    let waiting: Vec<Value> = waits.iter().map(wait_json).collect();
+    let ahead = hours_ahead(&records, now);
+    let hours: Vec<Value> =
+        ahead.iter().map(|(class, told)| json!({"resourceClass": class, "message": told})).collect();
+    let off = not_registered_ahead(&records);
+    let slower: Vec<Value> = off
+        .iter()
+        .map(
+            |(class, told)| json!({"resourceClass": class, "reasons": told.reasons, "message": told.message}),
+        )
+        .collect();
+    let document = json!({"items": items, "waits": waiting, "ahead": hours, "notRegisteredAhead": slower});
+    context.screen.document(&document);
+    if actions.is_empty() {
+        context.screen.say("there is nothing to do");
+    }
+    for action in &actions {
+        context.screen.say(format!("would do: {}", plain(&action.describe())));
+    }
+    for wait in &waits {
+        context.screen.say(format!("waits: {}: {}", plain(&named(&wait.subject)), plain(&wait.message)));
+    }
+    for (class, told) in &ahead {
+        context.screen.say(format!("ahead: class {class}: {told}"));
+    }
+    for (class, told) in &off {
+        context.screen.say(format!("slower: class {class}: {}", plain(&told.message)));
+    }
+    Ok(())
+}
+
+/// The classes whose runners are not registered ahead of claims, and what would have to hold; not those that were made
+/// so on purpose.
+fn not_registered_ahead(items: &[Item]) -> Vec<(String, AheadStatus)> {
+    let told = |pool: Pool| {
+        let on_purpose = pool.spec.ahead_lacks().any(|off| off.is_choice());
+        let told = AheadStatus::of_pool(&pool).filter(|told| !told.on && !on_purpose)?;
+        Some((pool.spec.resource_class.to_string(), told))
+    };
+    pools(items).filter_map(told).collect()
+}
+
+fn pools(items: &[Item]) -> impl Iterator<Item = Pool> {
+    let pools = items.iter().filter(|item| kind_of(item) == Some(Kind::Pool));
+    pools.filter_map(|item| match read::<Pool>(item) {
+        Reading::Record(pool) => Some(pool),
+        Reading::Unreadable(_) | Reading::Newer { .. } => None,
+    })
+}
+
+/// The classes whose number of idle machines changes in the next hours, and how.
+fn hours_ahead(items: &[Item], now: jiff::Timestamp) -> Vec<(String, String)> {
+    let told = |pool: Pool| Some((pool.spec.resource_class.to_string(), explain::hours_ahead(&pool, now)?));
+    pools(items).filter_map(told).collect()
+}
+
+fn action_json(action: &Planned) -> Value {
+    let records: Vec<String> = action.slots.iter().map(ToString::to_string).collect();
+    json!({"message": action.describe(), "records": records})
+}
+
+fn wait_json(wait: &Wait) -> Value {
+    json!({"subject": wait.subject.to_string(), "reason": wait.reason.as_str(), "message": wait.message})
+}
+
+/// `runyard explain`.
+pub(crate) async fn explain(
+    context: &mut CliContext,
+    args: &ExplainArgs,
+    target: &ExplainTarget,
+) -> CliResult {
+    let mut last: Option<Explained> = None;
+    loop {
+        let (seen, _) = explained(context, target).await?;
+        if last.as_ref() != Some(&seen) {
+            show(context, args.look.watch, &seen, last.is_some());
+            last = Some(seen);
+        }
+        if !args.look.watch || context.screen.closed() {
+            return Ok(());
+        }
+        tokio::time::sleep(WATCH).await;
+    }
+}
+
+/// What one look found out.
+#[derive(PartialEq, Eq)]
+pub(crate) struct Explained {
+    pub(crate) record: RecordId,
+    pub(crate) lines: Vec<String>,
+}
+
+/// One look: what it found out, and all records but events.
+pub(crate) async fn explained(
+    context: &CliContext,
+    target: &ExplainTarget,
+) -> CliResult<(Explained, Vec<Item>)> {
+    let ExplainTarget(selector, repository, policy) = target;
+    let item = selector.find(context, repository.as_ref()).await?;
+    let key = RecordId::of(&item).expect("what was found by its key has one");
+    let items = context.everything().await?;
+    let now = context.clock.now();
+    let lines = match selector {
+        Selector::Request(_) => {
+            let (yard, now, role) = explain::picture(&items, now);
+            match &key {
+                RecordId::Request(id) => explain::explain(&yard, policy, now, role, id),
+                // Its key says that it is a request's, and not which.
+                _ => vec!["there is no such request".into()],
+            }
+        }
+        Selector::Instance(_) | Selector::Pool(_) | Selector::Launch(_) => about(&items, policy, now, &key),
+    };
+    Ok((Explained { record: key, lines }, items))
+}
+
+fn show(context: &mut CliContext, watch: bool, seen: &Explained, again: bool) {
+    let document = json!({"record": seen.record.to_string(), "lines": seen.lines});
+    if context.screen.format.for_programs() {
+        if watch {
+            context.screen.next_document(&document);
+        } else {
+            context.screen.document(&document);
+        }
+        return;
+    }
+    if again {
+        context.screen.separate();
+    }
+    for line in &seen.lines {
+        context.screen.say(plain(line));
+    }
+}
+
+/// A record's name as people write it.
+fn named(key: &RecordId) -> String {
+    match key {
+        RecordId::Request(id) => format!("request {id}"),
+        RecordId::Instance(arn) => format!("instance {}", arn.instance_id()),
+        RecordId::Agent(arn) => format!("agent {arn}"),
+        RecordId::Pool(class) => format!("pool {class}"),
+        RecordId::Launch(id) => format!("launch {id}"),
+        RecordId::Lease(name) => format!("lease {name}"),
+        RecordId::Event { .. } | RecordId::Unnamed(..) | RecordId::Foreign(_) => key.to_string(),
+    }
+}
+
+/// How a launch stands, as a sentence; none for what is none.
+fn launch(item: &Item) -> Option<String> {
+    let launch = match (kind_of(item), read::<Launch>(item)) {
+        (Some(Kind::Launch), Reading::Record(launch)) => launch,
+        (_, _) => return None,
+    };
+    let purpose = match launch.request.as_ref().and_then(RecordId::request) {
+        Some(id) => format!("for {id}"),
+        None => "to be kept idle".into(),
+    };
+    let (id, class, count) = (&launch.launch_id, &launch.resource_class, launch.count);
+    let told = if launch.message.is_empty() { String::new() } else { format!(": {}", launch.message) };
+    Some(format!(
+        "launch {id} of {count} of class {class} {purpose}: {} since {}, got {}{told}",
+        launch.phase,
+        launch.created_at,
+        launch.instances.len()
+    ))
+}
+
+/// The command that looks for what is wrong with a record.
+fn debug_of(key: &RecordId) -> Option<String> {
+    match key {
+        RecordId::Instance(arn) => Some(format!("runyard debug instance {}", arn.instance_id())),
+        RecordId::Launch(id) => Some(format!("runyard debug launch {id}")),
+        RecordId::Pool(class) => Some(format!("runyard debug pool {class}")),
+        RecordId::Request(_)
+        | RecordId::Agent(_)
+        | RecordId::Lease(_)
+        | RecordId::Event { .. }
+        | RecordId::Unnamed(..)
+        | RecordId::Foreign(_) => None,
+    }
+}
+
+/// How a record stands, what would be done about it, and what it waits for.
+fn about(items: &[Item], policy: &Policy, now: jiff::Timestamp, key: &RecordId) -> Vec<String> {
+    let (yard, moment, _) = explain::picture(items, now);
+    let mut lines: Vec<String> =
+        key.instance().and_then(|arn| explain::machine(&yard, arn)).into_iter().collect();
+    lines.extend(key.pool().into_iter().flat_map(|class| explain::pool(&yard, moment, class)));
+    lines.extend(items.iter().find(|item| RecordId::of(item).as_ref() == Some(key)).and_then(launch));
+    let (actions, waits) = judged(items, policy, now);
+    let class = key.pool();
+    let concerns = |action: &Planned| {
+        action.holds(key)
+            || matches!((&action.effect, class), (Effect::Intend(launch, _), Some(class)) if launch.resource_class == *class)
+    };
+    let next = actions.iter().filter(|action| concerns(action));
+    let next = next.map(|action| format!("next: {}", action.describe()));
+    let own = waits.iter().filter(|wait| wait.subject == *key);
+    let own = own.map(|wait| format!("waits: {}", wait.message));
+    // What a class has too few machines for is told of the requests that wait for them.
+    let of_class = |wait: &&Wait| {
+        let request = wait.subject.request().and_then(|id| yard.request(id));
+        class.is_some() && request.and_then(Yard::class_of).as_ref() == class
+    };
+    let others = waits.iter().filter(of_class).take(WAITS_TOLD);
+    let others = others.map(|wait| format!("waits: {}: {}", named(&wait.subject), wait.message));
+    lines.extend(next.chain(own).chain(others));
+    // What ended was asked for by somebody, or is of no more use: neither is as it should be, nor wrong.
+    let over =
+        key.instance().and_then(|arn| yard.instance(arn)).is_some_and(|one| !one.instance.state().live());
+    if !lines.iter().any(|line| line.starts_with("next:") || line.starts_with("waits:")) {
+        let wrong = explain::wrong(&yard, &moment, key);
+        let so = if wrong || over { "" } else { "it is as it should be: " };
+        lines.push(format!("{so}there is nothing to do about it now"));
+    }
+    if let Some(debug) = debug_of(key).filter(|_| explain::wrong(&yard, &moment, key)) {
+        lines.push(format!("`{debug}` looks for the cause"));
+    }
+    lines
+}

@@ -1,0 +1,10 @@
+//! What the steps of a workflow run: they ask for machines, keep them, and give them back.
+
+pub(crate) mod check_workflow;
+mod cost_of_request;
+pub(crate) mod extend;
+mod follow;
+mod github_output;
+pub(crate) mod provision;
+pub(crate) mod release;
+pub(crate) mod wait;

@@ -1,0 +1,239 @@
+//! Follows a request until its machines run, it fails, or the wait ends. A wait that ends without machines releases the
+//! request, so that nobody pays for machines that nobody waits for.
+
+use std::time::Duration;
+
+use super::github_output;
+use super::release::write_released;
+use crate::duration;
+use crate::failure::{Caught, CliFailure, CliResult, Exit};
+use crate::output::format::plain;
+use crate::output::progress::Progress;
+use crate::session::context::{CliContext, readable};
+use crate::session::polling::{Interrupts, Waited, until};
+use runyard_core::model::{Condition, ConditionType, Item, Phase, Record, RecordId, Request};
+
+/// What is followed, and how.
+pub(crate) struct Following {
+    /// The request as it was written or found.
+    pub(crate) item: Item,
+    /// How long.
+    pub(crate) limit: Duration,
+    /// What ends the wait early.
+    pub(crate) interrupts: Interrupts,
+    /// Whether the request stays when the wait ends without machines.
+    pub(crate) keep: bool,
+}
+
+/// Follows the request.
+pub(crate) async fn follow(context: &mut CliContext, mut following: Following) -> CliResult {
+    let first: Request = readable(&following.item)?;
+    let mut progress = Progress::new(&context.screen);
+    let waited = {
+        let (key, last) = (first.key(), &mut following.item);
+        let limit = following.limit;
+        until(limit, &mut following.interrupts, async || {
+            let item = context.item(&key).await?.ok_or_else(|| gone(&first))?;
+            let request: Request = readable(&item)?;
+            progress.show(&mut context.screen, &told(&request));
+            last.clone_from(&item);
+            Ok(settled(&request).then_some(()))
+        })
+        .await?
+    };
+    progress.finish();
+    match waited {
+        Waited::Done(()) => finish(context, &following.item),
+        Waited::TimedOut => give_up(context, &following, None).await,
+        Waited::Interrupted(caught) => give_up(context, &following, Some(caught)).await,
+    }
+}
+
+/// Whether nothing is left to wait for.
+fn settled(request: &Request) -> bool {
+    if request.is_released() {
+        return true;
+    }
+    match request.phase() {
+        Phase::Ready | Phase::Releasing | Phase::Released | Phase::Failed => true,
+        Phase::Pending | Phase::Fulfilling => false,
+    }
+}
+
+/// One line of progress.
+fn told(request: &Request) -> String {
+    let (status, count) = (&request.status, request.intent.count);
+    let refused = |one: &&Condition| one.condition_type == ConditionType::Accepted && !one.status;
+    let waits = status.conditions.iter().find(refused).filter(|_| status.phase.is_none());
+    let reason = waits.map_or_else(String::new, |one| format!("{}: ", plain(&one.reason)));
+    let message = format!("{reason}{}", plain(&status.message));
+    let line = format!("{:<10} {}/{count}  {message}", request.phase(), status.instances.len());
+    line.trim_end().to_owned()
+}
+
+fn finish(context: &mut CliContext, item: &Item) -> CliResult {
+    let request: Request = readable(item)?;
+    github_output::publish(&context.environment, &request);
+    context.screen.document(&github_output::document(item, &request));
+    if request.phase() == Phase::Ready && !request.is_released() {
+        let ids: Vec<&str> = request.status.instances.iter().map(|id| id.as_str()).collect();
+        context.screen.say(format!(
+            "ready: runs-on {} ({})",
+            github_output::shown_label(&context.environment, &request),
+            ids.join(" ")
+        ));
+        return Ok(());
+    }
+    Err(over(&request).exiting(Exit::RequestFailed))
+}
+
+/// Why a request that is not ready will not be.
+fn over(request: &Request) -> CliFailure {
+    let id = &request.id;
+    let failed = request.phase() == Phase::Failed;
+    let mut message =
+        if failed { "failed".to_owned() } else { "was released before it was ready".to_owned() };
+    if !request.status.message.is_empty() {
+        message = format!("{message}: {}", plain(&request.status.message));
+    }
+    for condition in request.status.conditions.iter().filter(|condition| tells_more(condition, request)) {
+        let (reason, text) = (plain(&condition.reason), plain(&condition.message));
+        message.push_str(&format!("\n  {}: {reason}: {text}", condition.condition_type));
+    }
+    CliFailure::error("request", id.to_string(), message, remedy(request))
+}
+
+/// What to do about a request that failed, by its reason.
+fn remedy(request: &Request) -> String {
+    let (id, class) = (&request.id, &request.intent.resource_class);
+    let named = format!("{}/{}/{}", id.run_id, id.name, id.attempt);
+    let ready = request.status.conditions.iter().find(|one| one.condition_type == ConditionType::Ready);
+    match ready.filter(|one| !one.status).map(|one| one.reason.as_str()) {
+        Some("UnknownClass") => "use one of the classes that `runyard get pools` lists".into(),
+        Some("NotAllowed") => "mend what the message names, use a class that allows it, or have the pool's spec changed \
+                                (`runyard set pool`)"
+            .into(),
+        Some("OverMax") => format!("ask for fewer, or have it raised: `runyard set pool {class} max=N`"),
+        Some("DeadlinePassed") => {
+            "wait longer (--timeout), be content with fewer (--min-count), or have mended what the message names".into()
+        }
+        Some("FailedByPerson") => format!("`runyard events request {named}` says who"),
+        Some(_) | None => format!("see `runyard events request {named}`"),
+    }
+}
+
+/// Whether a condition says something that the message does not say already.
+fn tells_more(condition: &Condition, request: &Request) -> bool {
+    let wrong = match condition.condition_type {
+        ConditionType::Accepted | ConditionType::Ready | ConditionType::Warm => !condition.status,
+        ConditionType::Degraded
+        | ConditionType::Blocked
+        | ConditionType::IntentIgnored
+        | ConditionType::Unaccounted
+        | ConditionType::Doubtful
+        | ConditionType::RuntimeEnds
+        | ConditionType::RunnerHeldBack
+        | ConditionType::RunnerEnds
+        | ConditionType::Stuck => condition.status,
+    };
+    let said = &request.status.message;
+    wrong && !(said.contains(&condition.reason) && said.contains(&condition.message))
+}
+
+fn gone(request: &Request) -> CliFailure {
+    let id = request.id.to_string();
+    CliFailure::error("request", id, "its record was deleted", "use another name or a new attempt")
+        .exiting(Exit::RequestFailed)
+}
+
+async fn give_up(context: &mut CliContext, following: &Following, caught: Option<Caught>) -> CliResult {
+    let why = caught.map_or_else(
+        || "the wait timed out".to_owned(),
+        |caught| format!("the wait was interrupted by {}", caught.name()),
+    );
+    let request: Request = readable(&following.item)?;
+    let (item, then) = if following.keep {
+        (following.item.clone(), "it is kept (--keep)".to_owned())
+    } else {
+        match write_released(context, &request).await {
+            Ok(item) => (item, "it is released".to_owned()),
+            Err(failure) => (following.item.clone(), format!("it could not be released: {failure}")),
+        }
+    };
+    let now: Request = readable(&item).unwrap_or(request);
+    github_output::publish(&context.environment, &now);
+    if RecordId::of(&item).is_some() {
+        context.screen.document(&github_output::document(&item, &now));
+    }
+    let id = &now.id;
+    let message = format!("{why} at {}; {then}", told(&now));
+    let (fix, exit) = match caught {
+        None => (
+            format!(
+                "see `runyard explain request {}/{}/{}`; raise --timeout (now {} with the margin)",
+                id.run_id,
+                id.name,
+                id.attempt,
+                duration::show(following.limit)
+            ),
+            Exit::TimedOut,
+        ),
+        Some(caught) if following.keep => (
+            "run the same command again to wait on; `runyard release` gives it back".into(),
+            Exit::Signal(caught),
+        ),
+        Some(caught) => ("to ask again use another --name or a new --attempt".into(), Exit::Signal(caught)),
+    };
+    Err(CliFailure::error("request", id.to_string(), message, fix).exiting(exit))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::context::{attributes, number, text};
+
+    fn request(desired: &str, phase: &str) -> Request {
+        let item = attributes([
+            ("pk", text("request#a/b#1")),
+            ("sk", text("request#default#1")),
+            ("kind", text("request")),
+            ("version", number(1u64)),
+            ("runId", text("1")),
+            ("attempt", number(1u64)),
+            ("repository", text("a/b")),
+            ("name", text("default")),
+            ("resourceClass", text("c")),
+            ("count", number(2u64)),
+            ("desired", text(desired)),
+            ("generation", number(1u64)),
+            ("phase", text(phase)),
+        ]);
+        readable(&item).unwrap()
+    }
+
+    #[test]
+    fn a_wait_says_that_the_class_of_a_request_cannot_be_read() {
+        let mut waits = request("provisioned", "Pending");
+        let (kind, now) = (ConditionType::Accepted, jiff::Timestamp::UNIX_EPOCH);
+        waits.status.message = "the record of class c cannot be read".into();
+        waits.status.set_condition(kind, false, "ClassUnreadable", String::new(), now);
+        waits.status.phase = None;
+        assert_eq!(told(&waits), "Pending    0/2  ClassUnreadable: the record of class c cannot be read");
+        waits.status.phase = Some(Phase::Pending);
+        assert!(!told(&waits).contains("ClassUnreadable"), "it was accepted since");
+    }
+
+    #[test]
+    fn a_wait_ends_when_the_request_is_ready_over_or_no_longer_asked_for() {
+        for (desired, phase, ends) in [
+            ("provisioned", "Pending", false),
+            ("provisioned", "Fulfilling", false),
+            ("provisioned", "Ready", true),
+            ("provisioned", "Failed", true),
+            ("released", "Fulfilling", true),
+            ("released", "Released", true),
+        ] {
+            assert_eq!(settled(&request(desired, phase)), ends, "{desired} {phase}");
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Writes the outputs and the summary that GitHub Actions reads from the files it names.
+
+use std::fmt::Write as _;
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::environment::Environment;
+use crate::output::json;
+use crate::workflow::cost_of_request::Cost;
+use runyard_core::ledger::Money;
+use runyard_core::model::{Item, Phase, Request};
+
+/// Appends the outputs and the summary of a request, where GitHub Actions asked for them. What cannot be written is
+/// logged: the machines are worth more than their summary.
+pub(crate) fn publish(environment: &Environment, request: &Request) {
+    let files = [("GITHUB_OUTPUT", outputs(request)), ("GITHUB_STEP_SUMMARY", summary(request))];
+    for (name, text) in files {
+        let Some(path) = environment.file(name) else { continue };
+        if let Err(error) = append(&path, &text) {
+            tracing::error!(path = %path.display(), %error, "{name} cannot be written");
+        }
+    }
+}
+
+/// Appends to the summary what the machines of this run cost, where that is known.
+pub(crate) fn publish_costs(environment: &Environment, costs: &[Cost]) {
+    let Some(path) = environment.file("GITHUB_STEP_SUMMARY").filter(|_| !costs.is_empty()) else { return };
+    let all: Money = costs.iter().map(|cost| cost.money).sum();
+    let lines: String = costs.iter().map(|cost| format!("- {cost}\n")).collect();
+    if let Err(error) = append(&path, &format!("### Runyard: this run: {all}\n\n{lines}\n")) {
+        tracing::error!(path = %path.display(), %error, "GITHUB_STEP_SUMMARY cannot be written");
+    }
+}
+
+/// A request's label for a person. A workflow's log is the whole world's where its repository is public: there a secret
+/// part is left out, and the output `label` has it.
+pub(crate) fn shown_label(environment: &Environment, request: &Request) -> String {
+    match environment.get("GITHUB_ACTIONS") {
+        Some(_) => request.public_label(),
+        None => request.label(),
+    }
+}
+
+/// A request's record for a program, with its label.
+pub(crate) fn document(item: &Item, request: &Request) -> Value {
+    let mut document = json::record(item);
+    document["label"] = request.label().into();
+    document
+}
+
+fn append(path: &Path, text: &str) -> std::io::Result<()> {
+    OpenOptions::new().create(true).append(true).open(path)?.write_all(text.as_bytes())
+}
+
+fn outputs(request: &Request) -> String {
+    let instances = serde_json::to_string(&request.status.instances).expect("a list of ids is JSON");
+    let ready_at = request.status.ready_at.map(|at| at.to_string()).unwrap_or_default();
+    format!(
+        "label={}\nphase={}\ninstances={instances}\nready-at={ready_at}\n",
+        request.label(),
+        request.phase()
+    )
+}
+
+fn summary(request: &Request) -> String {
+    let (id, intent, status) = (&request.id, &request.intent, &request.status);
+    let mark = match request.phase() {
+        Phase::Ready => "✅",
+        Phase::Failed => "❌",
+        Phase::Pending | Phase::Fulfilling | Phase::Releasing | Phase::Released => "⏳",
+    };
+    let mut text = format!(
+        "### {mark} Runyard: {} of {} `{}`\n\n",
+        status.instances.len(),
+        intent.count,
+        intent.resource_class
+    );
+    let mut row =
+        |name: &str, value: String| writeln!(text, "| {name} | {value} |").expect("a string takes all");
+    row("request", format!("`{}/{}` attempt {}", id.run_id, id.name, id.attempt));
+    row("---", "---".into());
+    row("phase", request.phase().to_string());
+    row("runs-on", format!("`{}`", request.public_label()));
+    if let Some(at) = status.ready_at {
+        row("ready", at.to_string());
+    }
+    let ids: Vec<String> = status.instances.iter().map(|id| format!("`{id}`")).collect();
+    row("instances", ids.join(" "));
+    if !status.message.is_empty() {
+        row("message", status.message.replace(['|', '\n', '\r'], " "));
+    }
+    text.push('\n');
+    text
+}

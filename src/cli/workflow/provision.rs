@@ -1,0 +1,375 @@
+//! `runyard provision`: requests machines by one write of the intent. With `--wait` the command follows the request and
+//! releases it if the wait ends without machines.
+
+use std::time::Duration;
+
+use clap::Args;
+
+use super::{follow, github_output};
+use crate::duration;
+use crate::environment::Environment;
+use crate::failure::{CliFailure, CliResult, Problems};
+use crate::input::run::{RunArgs, in_field};
+use crate::input::{completion, selector, usage};
+use crate::session::context;
+use crate::session::context::CliContext;
+use runyard_core::model::{
+    ClassName, FieldError, InstanceTypes, Item, LabelSuffix, MOST_MACHINES, NewIntent, Phase, Request,
+    RequestKey, RunId, TableName, UNWATCHED_RUNTIME_MINUTES, Uid, UsageClass, WATCHED_RUNTIME_MINUTES, Write,
+};
+use runyard_core::ports::StoreError;
+
+mod by_class;
+
+/// Asks for machines.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The machines' only label is the run's id (and -NAME unless the name is `default`): use it as
+  runs-on: ${{ github.run_id }}
+With --secret-label 8 characters that nobody can guess follow it: take the label from the step's output `label`.
+
+Examples:
+  runyard provision --class linux-x64 --count 3 --wait            # in a workflow
+  runyard provision --run-id 42 --repository acme/web --class linux-x64 --count 1
+  runyard provision --class gpu --name gpu --count 4 --min-count 2 --usage-class spot \\
+      --on-demand-fallback --allowed-instance-types 'g5.* g6.*' --timeout 20m --wait")]
+pub(crate) struct ProvisionArgs {
+    #[command(flatten)]
+    run: RunArgs,
+    /// The resource class, as in `runyard get pools`
+    #[arg(long, value_name = "CLASS", add = completion::classes())]
+    class: ClassName,
+    /// How many machines, 1 to 500
+    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
+    count: u32,
+    /// Which attempt of the run [default: $GITHUB_RUN_ATTEMPT, else 1]
+    #[arg(long, value_name = "N", value_parser = selector::attempt, allow_negative_numbers = true)]
+    attempt: Option<u32>,
+    /// How many are enough when the time is over [default: all of them]
+    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
+    min_count: Option<u32>,
+    /// How they must be paid for
+    #[arg(long, value_name = "CLASS", value_parser = usage::one_of::<UsageClass>(UsageClass::ALL, UsageClass::as_str))]
+    usage_class: Option<UsageClass>,
+    /// Launch on-demand machines where there are no spot ones
+    #[arg(long)]
+    on_demand_fallback: bool,
+    /// Which EC2 types will do instead of the pool's, such as 'c* m*'
+    #[arg(long, value_name = "GLOBS", value_parser = types)]
+    allowed_instance_types: Option<InstanceTypes>,
+    /// How long a machine may run for this request [default: the class's, else 6h; 30m where
+    /// GitHub is not asked for runs]
+    #[arg(long, value_name = "DURATION", value_parser = duration::run, allow_negative_numbers = true)]
+    max_runtime: Option<Duration>,
+    /// How long the request waits for its machines [default: 10m]
+    #[arg(long, value_name = "DURATION", value_parser = duration::wait, allow_negative_numbers = true)]
+    timeout: Option<Duration>,
+    /// Its priority, one of those that the yard's owner opened to the repository [default: the usual one]
+    #[arg(long, value_name = "NAME", value_parser = priority)]
+    priority: Option<String>,
+    /// Give the label a part that nobody can guess, drawn here; classes with labelMode secret want it
+    #[arg(long)]
+    secret_label: bool,
+    /// Wait until the machines run (30 s longer than the timeout), and release the request if they do not
+    #[arg(long)]
+    wait: bool,
+    /// Do not release the request when the wait times out or is interrupted
+    #[arg(long, requires = "wait")]
+    keep: bool,
+    /// Whether a person tries the class.
+    #[arg(skip)]
+    trial: bool,
+}
+
+impl ProvisionArgs {
+    /// One machine for a person who tries a class: for at most `lent`, and within `timeout`.
+    pub(crate) fn trial(
+        id: &RequestKey,
+        class: &ClassName,
+        usage_class: Option<UsageClass>,
+        timeout: Duration,
+        lent: Duration,
+    ) -> Self {
+        let run = RunArgs {
+            run_id: Some(id.run_id.clone()),
+            repository: Some(id.repository.clone()),
+            name: id.name.clone(),
+        };
+        Self {
+            run,
+            class: class.clone(),
+            count: 1,
+            attempt: Some(id.attempt),
+            min_count: None,
+            usage_class,
+            on_demand_fallback: false,
+            allowed_instance_types: None,
+            max_runtime: Some(lent),
+            timeout: Some(timeout),
+            priority: None,
+            // A class that wants a secret label is served too.
+            secret_label: true,
+            wait: true,
+            keep: false,
+            trial: true,
+        }
+    }
+}
+
+/// The wait unless the request says otherwise.
+const TIMEOUT: Duration = Duration::from_secs(600);
+
+/// What the command waits longer than the request, so that the operator's verdict comes first.
+const LONGER: Duration = Duration::from_secs(30);
+
+fn count(text: &str) -> Result<u32, FieldError> {
+    let number = text.parse::<u32>().ok().filter(|n| (1..=MOST_MACHINES).contains(n));
+    number.ok_or_else(|| {
+        let message = format!("must be a whole number from 1 to {MOST_MACHINES}");
+        FieldError::new("count", text, message, format!("ask for 1 to {MOST_MACHINES} machines"))
+    })
+}
+
+/// The name of a priority: which there are, only the operator knows.
+fn priority(text: &str) -> Result<String, FieldError> {
+    let good = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    if (1..=40).contains(&text.len()) && text.bytes().all(good) {
+        return Ok(text.to_owned());
+    }
+    let fix = "use 1 to 40 of a-z, 0-9 and -, as the yard's owner named it";
+    Err(FieldError::new("priority", text, "is not the name of a priority", fix))
+}
+
+/// Reads globs of instance types, separated by spaces or commas.
+fn types(text: &str) -> Result<InstanceTypes, FieldError> {
+    let globs: Vec<String> =
+        text.split([' ', ',', '\t']).filter(|glob| !glob.is_empty()).map(str::to_owned).collect();
+    let good = |glob: &String| crate::pools::checks::is_type_glob(glob);
+    if globs.is_empty() || !globs.iter().all(good) {
+        let fix = "write EC2 types with * for any characters, such as 'c* m7i.*'";
+        return Err(FieldError::new("allowedInstanceTypes", text, "not a list of instance types", fix));
+    }
+    let types = InstanceTypes(globs);
+    if let Some(why) = types.out_of_bounds() {
+        let fix = "name at most 40 EC2 types or globs of 1 to 30 characters; use * to name many at once";
+        return Err(FieldError::new("allowedInstanceTypes", text, why, fix));
+    }
+    Ok(types)
+}
+
+/// What the options ask for, refused as a whole where it makes no sense.
+pub(crate) fn check(
+    args: &ProvisionArgs,
+    environment: &Environment,
+    table: &TableName,
+) -> CliResult<RequestKey> {
+    let mut problems = Problems::default();
+    let run = args.run.resolve(environment, &mut problems);
+    if let Some((_, run_id, _)) = &run {
+        let field = if args.run.run_id.is_some() { "--run-id" } else { "GITHUB_RUN_ID" };
+        problems.keep(in_field(field, without_dot(run_id)));
+    }
+    let attempt = match (args.attempt, environment.get("GITHUB_RUN_ATTEMPT")) {
+        (Some(attempt), _) => Some(attempt),
+        (None, Some(value)) => problems.keep(in_field("GITHUB_RUN_ATTEMPT", selector::attempt(value))),
+        (None, None) => Some(1),
+    };
+    if let Some(min) = args.min_count.filter(|min| *min > args.count) {
+        problems.add(FieldError::new(
+            "--min-count",
+            min.to_string(),
+            format!("must not be more than --count {}", args.count),
+            format!("use 1 to {}, or leave it out", args.count),
+        ));
+    }
+    if args.on_demand_fallback && args.usage_class == Some(UsageClass::OnDemand) {
+        problems.add(FieldError::new(
+            "--on-demand-fallback",
+            "true",
+            "only spot can fall back to on-demand",
+            "use --usage-class spot, or leave the fallback out",
+        ));
+    }
+    problems
+        .keep(crate::pools::queue_name::fits_queue_name(table, &args.class).map_err(|p| p.named("--class")));
+    problems.check()?;
+    let (repository, run_id, name) = run.expect("what is missing was refused above");
+    Ok(RequestKey { repository, run_id, name, attempt: attempt.expect("refused above") })
+}
+
+/// A dot parts a run's label from a class's extra ones, so no new run id has one.
+fn without_dot(run_id: &RunId) -> Result<(), FieldError> {
+    if run_id.as_str().contains('.') {
+        let fix = "use 1 to 64 of A-Z, a-z, 0-9, _ and -, as in GITHUB_RUN_ID";
+        return Err(FieldError::new("runId", run_id.as_str(), "must not contain a dot", fix));
+    }
+    Ok(())
+}
+
+/// Runs the verb.
+pub(crate) async fn run(context: &mut CliContext, args: &ProvisionArgs, id: &RequestKey) -> CliResult {
+    // Before the write: from here on an interruption must find the request and take it back.
+    let interrupts = args.wait.then(crate::session::polling::Interrupts::listen).transpose()?;
+    if !id.run_id.as_str().bytes().all(|byte| byte.is_ascii_digit()) {
+        context.screen.remark(format!(
+            "warning: run id {} is no number, as GitHub's are: no job asks for it",
+            id.run_id
+        ));
+    }
+    by_class::refuse(context, args, id).await?;
+    let item = submit(context, args, id).await?;
+    let Some(interrupts) = interrupts else {
+        return accepted(context, &item);
+    };
+    let limit = args.timeout.unwrap_or(TIMEOUT) + LONGER;
+    follow::follow(context, follow::Following { item, limit, interrupts, keep: args.keep }).await
+}
+
+fn accepted(context: &mut CliContext, item: &Item) -> CliResult {
+    let request: Request = context::readable(item)?;
+    github_output::publish(&context.environment, &request);
+    let id = &request.id;
+    context
+        .screen
+        .say(format!("{id}: asked for {} of {}", request.intent.count, request.intent.resource_class));
+    context.screen.say(format!(
+        "its machines will have the label {}",
+        github_output::shown_label(&context.environment, &request)
+    ));
+    context
+        .screen
+        .say(format!("follow it with: runyard describe request {}/{}/{}", id.run_id, id.name, id.attempt));
+    context.screen.document(&github_output::document(item, &request));
+    Ok(())
+}
+
+/// Writes the intent, or finds that it is written already; answers the record.
+pub(crate) async fn submit(context: &CliContext, args: &ProvisionArgs, id: &RequestKey) -> CliResult<Item> {
+    let ours = intent(context, args, id);
+    // Written under the repository as it is spelt, before keys were in lower case: it is the same request.
+    let former = Request::key_of(id);
+    let id = &RequestKey { repository: id.repository.folded(), ..id.clone() };
+    let key = Request::key_of(id);
+    if former != key {
+        match context.store.get(&former).await {
+            Ok(Some(theirs)) => return same_request(&theirs, &ours).map(|()| theirs),
+            // A role may be confined to the keys of today.
+            Ok(None) | Err(StoreError::Denied(_)) => {}
+            Err(error) => return Err(context.failed(&error)),
+        }
+    }
+    let create = Write::create(key.clone(), ours.clone());
+    let written = crate::session::polling::again(async || match context.store.write(&create).await {
+        Err(StoreError::Refused { .. }) => Ok(None),
+        Ok(item) => Ok(Some(item)),
+        Err(error) => Err(error),
+    });
+    // No event: a workflow's credential writes intents alone, the operator tells of them.
+    if let Some(item) = written.await.map_err(|error| context.failed(&error))? {
+        return Ok(item);
+    }
+    let Some(theirs) = context.item(&key).await? else {
+        return Err(CliFailure::error(
+            "request",
+            id.to_string(),
+            "was deleted at this moment",
+            "run the command again",
+        ));
+    };
+    same_request(&theirs, &ours)?;
+    Ok(theirs)
+}
+
+/// The record as it is born.
+fn intent(context: &CliContext, args: &ProvisionArgs, id: &RequestKey) -> Item {
+    let uid = Uid::parse(&context.entropy.hex()).expect("hexadecimal digits make a uid");
+    let drawn = || LabelSuffix::draw(|buffer| context.entropy.fill(buffer));
+    let given = NewIntent {
+        resource_class: args.class.clone(),
+        count: args.count,
+        min_count: args.min_count,
+        usage_class: args.usage_class,
+        on_demand_fallback: args.on_demand_fallback,
+        allowed_instance_types: args.allowed_instance_types.clone(),
+        max_runtime_minutes: args.max_runtime.map(|length| length.as_secs() / 60),
+        timeout_seconds: args.timeout.map(|length| length.as_secs()),
+        trial: args.trial,
+        label_suffix: args.secret_label.then(drawn),
+        priority: args.priority.clone(),
+    };
+    given.item(id, uid, context.clock.now())
+}
+
+/// Whether what is there is what we ask for: the same request, still open.
+fn same_request(theirs: &Item, ours: &Item) -> CliResult {
+    let (there, asked): (Request, Request) = (context::readable(theirs)?, context::readable(ours)?);
+    let id = &there.id;
+    if there.is_released() || there.phase().is_final() {
+        let phase = match there.phase() {
+            Phase::Released => "already released",
+            Phase::Failed => "already failed",
+            Phase::Pending | Phase::Fulfilling | Phase::Ready | Phase::Releasing => "being released",
+        };
+        let fix = "use another name or a new attempt";
+        return Err(CliFailure::error("request", id.to_string(), format!("is {phase}"), fix));
+    }
+    // A label that anybody can guess is no answer to a wish for one that nobody can.
+    if asked.intent.label_suffix.is_some() && there.intent.label_suffix.is_none() {
+        let fix = "release it and ask again under another --name, or leave --secret-label out";
+        let message = "exists without a secret label: jobs of others could ask for its machines";
+        return Err(CliFailure::error("request", id.to_string(), message, fix));
+    }
+    // The operator was first, for jobs that were re-run.
+    if there.status.derived_from.is_some() && there.intent.resource_class == asked.intent.resource_class {
+        return Ok(());
+    }
+    let (there, asked) = (described(&there, &asked), described(&asked, &there));
+    let differing: Vec<String> = there
+        .iter()
+        .zip(&asked)
+        .filter(|(there, asked)| there != asked)
+        .map(|((name, there), (_, asked))| format!("{name} is {there}, asked for {asked}"))
+        .collect();
+    if differing.is_empty() {
+        return Ok(());
+    }
+    let all = |intent: &[(&str, String)]| {
+        intent.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
+    };
+    Err(CliFailure::error(
+        "request",
+        id.to_string(),
+        format!(
+            "exists with a different intent: {}\n  there: {}\n  asked: {}",
+            differing.join("; "),
+            all(&there),
+            all(&asked)
+        ),
+        "ask for the same, or use another name or a new attempt",
+    ))
+}
+
+/// A maximum runtime as it is compared with another. Where one is left out, either of the contract's defaults is the same:
+/// which of them counts, or the class's own, stands in records and files that workflows may not read.
+fn runtime(minutes: Option<u64>, other: Option<u64>) -> String {
+    let defaults = [UNWATCHED_RUNTIME_MINUTES, WATCHED_RUNTIME_MINUTES];
+    let said = minutes.filter(|minutes| other.is_some() || !defaults.contains(minutes));
+    said.map_or_else(|| "the default".to_owned(), |minutes| minutes.to_string())
+}
+
+/// An intent with its defaults, as it is compared with another and shown.
+fn described(request: &Request, other: &Request) -> Vec<(&'static str, String)> {
+    let intent = &request.intent;
+    let types = intent.allowed_instance_types.as_ref().map(|types| types.0.join(" "));
+    vec![
+        ("resourceClass", intent.resource_class.clone()),
+        ("count", intent.count.to_string()),
+        ("minCount", intent.min_count.to_string()),
+        ("usageClass", intent.usage_class.map_or("any", UsageClass::as_str).to_owned()),
+        ("onDemandFallback", intent.on_demand_fallback.to_string()),
+        ("allowedInstanceTypes", types.unwrap_or_else(|| "the pool's".into())),
+        ("maxRuntimeMinutes", runtime(intent.max_runtime_minutes, other.intent.max_runtime_minutes)),
+        ("timeoutSeconds", intent.timeout_seconds.to_string()),
+        ("priority", intent.priority.clone().unwrap_or_else(|| "the usual one".into())),
+    ]
+}

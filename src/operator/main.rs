@@ -1,7 +1,0 @@
-//! The `runyard` program: everything is in the library, so that tests can reach it.
-
-use std::process::ExitCode;
-
-fn main() -> ExitCode {
-    runyard::cli::main()
-}
