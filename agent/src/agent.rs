@@ -11,15 +11,15 @@ use runyard_core::ports::{Clock, Entropy};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::beat::{Heartbeat, Identity};
-use crate::disk;
-use crate::guard::{Guard, Lengths};
-use crate::logs::{LogKeeper, Ring};
 use crate::orders::Sight;
-use crate::power::Power;
 use crate::records::Records;
 use crate::registration::{RegistrationLoop, read_record};
+use crate::reports::beat::{Heartbeat, Identity};
+use crate::reports::logs::{LogKeeper, Ring};
+use crate::shutdown::guard::{Guard, Lengths};
+use crate::shutdown::power::Power;
 use crate::step::{AgentStatus, Stored};
+use crate::system::disk;
 use crate::task::Executor;
 
 /// How often and how long.

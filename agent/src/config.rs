@@ -9,8 +9,8 @@ use runyard_core::model::{FieldError, InstanceArn, InstanceId, TableName, origin
 use toml::{Table, Value};
 
 use crate::agent::Timing;
-use crate::guard::Lengths;
 use crate::host::{OwnScript, PackageSource};
+use crate::shutdown::guard::Lengths;
 
 /// The shortest duration that is accepted.
 const SHORTEST: Duration = Duration::from_millis(100);

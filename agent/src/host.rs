@@ -1,41 +1,15 @@
 //! Executes each [`Task`] on a real machine. Every runner lives in directories of its claim and in processes that carry
 //! its claim's name, so that both can be found and ended.
 
-pub(crate) mod account;
-mod ahead;
-mod boot;
-mod bounds;
-mod child;
 mod clean;
-mod connections;
-mod ending;
-mod engine;
-mod filesystems;
-mod group;
-mod ids;
+pub(crate) mod files;
 mod isolation;
 mod jail;
 mod keep;
-mod kept;
-mod keys;
-mod layout;
-mod mounts;
-mod network;
-mod open;
-mod output;
 mod package;
-mod processes;
-mod reach;
-mod refusal;
-mod remove;
 mod runner;
-mod scope;
-mod shell;
-mod sweep;
-mod unpacked;
-mod user_mounts;
-mod version;
-mod walk;
+pub(crate) mod scripts;
+pub(crate) mod users;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
@@ -48,24 +22,25 @@ use runyard_core::model::{ClaimId, KeptDirectories, RunnerPackage};
 use runyard_core::ports::Clock;
 use tokio::process::Child;
 
-use self::ahead::Prepared;
-pub(crate) use self::bounds::MACHINE_INOTIFY;
-pub use self::group::JobGroup;
-use self::ids::Ids;
 pub use self::isolation::Isolation;
 use self::jail::StandingJail;
 pub use self::jail::{Jail, NO_JAIL, WORD as JAIL, enter};
-pub use self::keep::{KeptMount, KeptStore, Promoted};
-pub use self::keys::empty_keyrings;
-use self::layout::Layout;
-pub(crate) use self::network::has_ipv6;
-pub use self::reach::written_to;
-pub use self::refusal::job_started;
-pub use self::sweep::SweepPaths;
-use self::unpacked::Slot;
-use self::user_mounts::UserMounts;
-use crate::clock::SystemClock;
-use crate::disk;
+pub use self::keep::{KeptStore, Promoted};
+pub use crate::host::clean::reach::written_to;
+pub use crate::host::clean::sweep::SweepPaths;
+use crate::host::files::layout::Layout;
+pub use crate::host::jail::kept_mount::KeptMount;
+pub(crate) use crate::host::jail::network::has_ipv6;
+use crate::host::package::unpacked::Slot;
+use crate::host::runner::ahead::Prepared;
+pub use crate::host::runner::refusal::job_started;
+pub(crate) use crate::host::users::bounds::MACHINE_INOTIFY;
+pub use crate::host::users::group::JobGroup;
+use crate::host::users::ids::Ids;
+pub use crate::host::users::keys::empty_keyrings;
+use crate::host::users::user_mounts::UserMounts;
+use crate::system::clock::SystemClock;
+use crate::system::disk;
 use crate::task::{Executor, GithubFailure, Task, TaskOutcome, Written};
 
 /// How many credentials are kept out of the logs: those of a few claims.
@@ -274,7 +249,7 @@ impl Executor for Host {
     }
 
     fn runner_id(&self) -> Option<u64> {
-        kept::runner_id(&self.layout.registration())
+        crate::host::files::kept::runner_id(&self.layout.registration())
     }
 
     fn kept(&self) -> KeptDirectories {
@@ -287,7 +262,7 @@ impl Executor for Host {
 
     fn logs(&self) -> Written {
         let layout = &self.layout;
-        let end = |log: PathBuf| output::end_of(&log);
+        let end = |log: PathBuf| crate::host::files::output::end_of(&log);
         let runner = format!("{}\n{}", end(layout.config_log()), end(layout.run_log()));
         let boot = ("boot", end(layout.pre_runner_log()));
         let parts = vec![boot, ("runner", runner), ("post-run", end(layout.post_run_log()))];

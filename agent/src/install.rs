@@ -10,8 +10,9 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
 
-use crate::disk;
-use crate::host::{Account, MACHINE_INOTIFY, account, has_ipv6};
+use crate::host::users::account;
+use crate::host::{Account, MACHINE_INOTIFY, has_ipv6};
+use crate::system::disk;
 
 /// Where systemd looks for units of this machine's owner.
 const UNITS: &str = "etc/systemd/system";

@@ -6,7 +6,7 @@ use std::time::Duration;
 use runyard_core::model::{ClaimId, Jobs, Keep, KeptDirectories, RunnerPackage};
 use serde::{Deserialize, Serialize};
 
-use crate::backoff::after_failures;
+use crate::system::backoff::after_failures;
 use crate::task::{Holder, RunnerProcess, TaskOutcome, Trouble};
 
 mod ahead;

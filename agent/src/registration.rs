@@ -12,13 +12,13 @@ use runyard_core::ports::{Clock, Entropy};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::backoff::{Backoff, chance};
-use crate::disk;
 use crate::local::Local;
 use crate::orders::Sight;
 use crate::pace::Pace;
 use crate::records::Records;
 use crate::step::{AgentStatus, Effects, Stored, View, package, step};
+use crate::system::backoff::{Backoff, chance};
+use crate::system::disk;
 use crate::task::{Executor, Task, TaskOutcome};
 
 /// Longest wait between two reads while the table does not answer.

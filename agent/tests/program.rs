@@ -102,7 +102,7 @@ fn bad_configurations_and_arguments_are_refused_in_words() {
 fn watchdog(dir: &Path, power_off_at_ms: u64) -> Child {
     let state = dir.join("state");
     std::fs::create_dir_all(&state).unwrap();
-    let boot = runyard_agent::clock::boot_id().unwrap();
+    let boot = runyard_agent::system::clock::boot_id().unwrap();
     let kept = format!(r#"{{"bootId":"{boot}","beganMs":1,"powerOffAtMs":{power_off_at_ms}}}"#);
     std::fs::write(state.join("threshold"), kept).unwrap();
     let (script, called) = (dir.join("script"), dir.join("called").display().to_string());

@@ -27,7 +27,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, Parser as _};
 
 use runyard_core::model::FieldError;
-use runyard_operator::panics;
+use runyard_operator::process::panics;
 
 use crate::change::{apply, delete, drain, expire, fail, hold, refresh, scale, ssh};
 use crate::environment::Environment;

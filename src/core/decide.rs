@@ -3,36 +3,29 @@
 //! fail; what it plans is carried out elsewhere, one port call per action, each conditional on what was read here.
 
 mod ahead;
-mod beats;
-mod boots;
 mod capacity;
 mod class;
 mod context;
-mod effect;
 #[cfg(test)]
 mod growth_tests;
+pub(crate) mod health;
 mod instance;
 mod launch;
 mod matching;
 mod packages;
 mod plan;
-mod planned;
-mod reason;
 mod request;
 mod rerun;
-mod runner;
-mod runtime;
 mod schedule;
 pub mod sizing;
-mod unread;
 
+pub use crate::decide::plan::effect::{Change, Effect, Step};
+pub use crate::decide::plan::planned::{Note, Planned, PlannedEvent};
+pub use crate::decide::plan::runner::{AtGitHub, Credential, KeepQuestion, RunnerConfig, StaleRunners};
 pub use context::{Context, Followed, Following, Policy, Role};
-pub use effect::{Change, Effect, Step};
 pub use packages::{first_end, runner_support};
 pub use plan::{Plan, Wait, WaitReason};
-pub use planned::{Note, Planned, PlannedEvent};
 pub use rerun::{Rerun, failed_with, rerun};
-pub use runner::{AtGitHub, Credential, KeepQuestion, RunnerConfig, StaleRunners};
 pub use schedule::{Ahead, Effective, ahead, check as check_schedule, effective};
 
 pub(crate) use capacity::idle_lack;

@@ -2,7 +2,6 @@
 //! does the yard look like. Nothing here changes anything, and no answer holds a secret.
 
 mod compress;
-mod health;
 pub(crate) mod host;
 mod page;
 pub mod server;
@@ -22,9 +21,8 @@ use serde::Deserialize;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-pub use health::{Health, SILENCE, Unready};
-
 use crate::metrics::Metrics;
+use crate::status::Health;
 
 /// What the answers are made from.
 #[derive(Clone, Debug)]

@@ -6,6 +6,7 @@
 mod check;
 mod error;
 mod layers;
+pub(crate) mod log_filter;
 mod reader;
 mod secret;
 mod sharing;
@@ -26,7 +27,6 @@ use crate::ledger::Prices;
 use crate::limits::{Limits, Rate};
 pub use crate::model::RunnerPackage;
 use crate::model::{FieldError, Rebalance, TableName, Timing, YardSharing, origin_of, words};
-use crate::telemetry;
 use reader::Reader;
 
 words! {
@@ -444,7 +444,7 @@ impl Log {
     fn read(reader: &mut Reader) -> Option<Self> {
         let format = reader.parsed("log.format", str::parse);
         let filter = reader.parsed("log.filter", |text| {
-            telemetry::check_filter(text)?;
+            log_filter::check_filter(text)?;
             Ok(text.to_owned())
         });
         Some(Self { format: format?, filter: filter? })

@@ -1,32 +1,15 @@
 //! The controller loop: observations mark units dirty, `decide` plans actions for each dirty unit, and the loop
 //! executes them, one port call per action. All decisions are pure and elsewhere.
 
-mod ahead;
-mod answers;
-mod credential_issuer;
-mod doorbell;
-mod events;
 mod execute;
-mod follow;
-mod groups;
-mod history;
+pub(crate) mod github;
 mod lease;
-mod ledger;
 mod measure;
-mod notices;
 mod ordered_watch;
-mod provenance;
 mod reconcile;
-mod removal;
-mod reruns;
-mod rests;
-mod run_check;
-mod runner_gc;
-mod runs;
-mod sweep;
+pub(crate) mod records;
+pub(crate) mod sources;
 mod timers;
-mod tokens;
-mod version_clock;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,15 +17,15 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::admin::Health;
 use crate::decide::{Following, Policy};
 use crate::ledger::Prices;
 use crate::metrics::Metrics;
 use crate::model::{Rebalance, TableName, Timing, YardSharing};
 use crate::ports::{Clock, Compute, Doorbell, Entropy, GitHub, Notices, PoolQueue, Store};
+use crate::status::Health;
 
-pub use credential_issuer::CredentialIssuer;
-pub use history::HistoryTable;
+pub use crate::controller::github::credential_issuer::CredentialIssuer;
+pub use crate::controller::records::history::HistoryTable;
 
 /// The ports that the loop uses.
 #[derive(Clone)]

@@ -24,10 +24,12 @@ mod matrix_tests;
 #[cfg(test)]
 mod scripted_fake;
 
+pub use crate::github::client::Clock;
+pub use crate::github::errors::SetupError;
 pub use auth::{AppKey, Credential};
 pub use origin::{ApiUrl, ApiUrlError};
 pub use registration::{AppRegistration, AppWish, Installed, NewApp, lacking, permissions};
-pub use verbs::{Clock, RestGitHub, SetupError};
+pub use verbs::RestGitHub;
 
 /// How long one call may take unless the caller says otherwise.
 pub const DEFAULT_DEADLINE: std::time::Duration = std::time::Duration::from_secs(10);

@@ -2,19 +2,15 @@
 
 pub mod admin;
 pub mod aws;
-pub mod clock;
-pub mod compute_none;
 pub mod config;
 pub mod controller;
 pub mod github;
+pub mod in_process;
 pub mod limits;
-#[cfg(feature = "local")]
-pub mod local_options;
 pub mod metrics;
-pub mod panics;
 pub mod preflight;
 pub mod prices;
-pub mod queue_memory;
+pub mod process;
 pub mod status;
 pub mod telemetry;
 pub mod wire;

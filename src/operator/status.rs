@@ -3,7 +3,9 @@
 
 mod changes;
 mod channel;
+mod health;
 mod history;
+mod phase;
 mod snapshot;
 #[cfg(test)]
 mod tests;
@@ -15,7 +17,9 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 pub use channel::{ANSWER_TIMEOUT, Closed, SnapshotChannel};
-pub use history::{History, MachinePhase, PhaseSpan};
+pub use health::{Health, SILENCE, Unready};
+pub use history::{History, PhaseSpan};
+pub use phase::MachinePhase;
 pub use snapshot::{SnapshotInput, snapshot};
 pub use trend::Trend;
 

@@ -14,8 +14,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry, fmt as lines};
 
-use crate::config::{Log, LogFormat};
-use crate::model::FieldError;
+use crate::config::{Log, LogFormat, log_filter};
 
 /// That another subscriber was there first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -30,41 +29,11 @@ pub fn init(log: &Log) -> Result<(), AlreadySet> {
     subscriber(log, std::io::stderr, std::io::stderr().is_terminal()).try_init().map_err(|_| AlreadySet)
 }
 
-/// Checks directives such as `info,crate::controller=debug`.
-///
-/// # Errors
-/// Names what cannot be understood.
-pub fn check_filter(text: &str) -> Result<(), FieldError> {
-    parse_filter(text).map(drop).map_err(|message| {
-        let fix = "use error, warn, info, debug or trace, or directives such as info,crate::controller=debug";
-        FieldError::new("filter", text, message, fix)
-    })
-}
-
-/// The embedded engine warns of every refused condition and missing table, which are answers and not troubles.
-const QUIET: &str = "dynoxide::server=error";
-
-fn parse_filter(text: &str) -> Result<EnvFilter, String> {
-    if text.is_empty() {
-        return Err("is empty".to_owned());
-    }
-    // A bare word is read as a target, so a mistyped level would silently log everything of a crate that is not there.
-    let word = !text.contains(['=', ',', '[']);
-    if word && text.parse::<LevelFilter>().is_err() {
-        return Err("is not a level".to_owned());
-    }
-    EnvFilter::builder()
-        .with_default_directive(LevelFilter::OFF.into())
-        .parse(text)
-        .map(|filter| filter.add_directive(QUIET.parse().expect("a plain directive")))
-        .map_err(|e| e.to_string())
-}
-
 fn subscriber<W>(log: &Log, writer: W, terminal: bool) -> impl Subscriber + Send + Sync + use<W>
 where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
-    let filter = parse_filter(&log.filter).unwrap_or_else(|_| EnvFilter::new("info"));
+    let filter = log_filter::parse(&log.filter).unwrap_or_else(|_| EnvFilter::new("info"));
     let line: Box<dyn Layer<Registry> + Send + Sync> = match log.format {
         LogFormat::Json => {
             lines::layer().json().flatten_event(true).with_writer(writer).log_internal_errors(false).boxed()
@@ -185,16 +154,5 @@ mod tests {
             tracing::info!(target: "hyper::proto", "hello");
         });
         assert!(!text.contains("secret") && text.contains("hello"), "{text}");
-    }
-
-    #[test]
-    fn a_filter_that_means_nothing_is_refused() {
-        for good in ["info", "OFF", "debug", "info,runyard=trace", "crate::controller=debug"] {
-            check_filter(good).unwrap();
-        }
-        for bad in ["", "inof", "info,runyard=loud", "runyard=[", "=="] {
-            let error = check_filter(bad).unwrap_err();
-            assert!(!error.fix.is_empty(), "{bad}");
-        }
     }
 }

@@ -11,24 +11,25 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::admin::{self, Admin, Health};
+use crate::admin::{self, Admin};
 #[cfg(feature = "ec2")]
 use crate::aws::ec2::{Ec2Compute, Ec2Options};
 use crate::aws::{SqsDoorbell, SqsNotices, SqsQueue};
-use crate::clock::{SystemClock, SystemEntropy};
-use crate::compute_none::NoCompute;
 use crate::config::{
     ComputeKind, Config, ConfigErrors, Credential, GitHub as GitHubConfig, QueueKind, ScopeKind,
 };
 use crate::controller::{self, Bell, HistoryTable, OperatorError, Ports, Settings};
 use crate::github::{ApiUrl, ApiUrlError, AppKey, DEFAULT_DEADLINE, RestGitHub, SetupError};
+use crate::in_process::compute_none::NoCompute;
+use crate::in_process::queue_memory::InProcessQueue;
 #[cfg(feature = "ec2")]
 use crate::limits::Limited;
 use crate::metrics::Metrics;
 use crate::metrics::ports::Metered;
 use crate::model::FieldError;
 use crate::ports::{Clock, Compute, Entropy, GitHub, Notices, PoolQueue, Store};
-use crate::queue_memory::InProcessQueue;
+use crate::process::clock::{SystemClock, SystemEntropy};
+use crate::status::Health;
 use crate::store::DynamoStore;
 #[cfg(feature = "local")]
 use runyard_standin::compute::{LocalCompute, LocalError};
@@ -147,7 +148,7 @@ pub fn build(
     let store = match config.compute {
         ComputeKind::Local => runyard_standin::change_notifier::with_change_notifier(
             store,
-            &crate::local_options::directory(environment)?,
+            &crate::in_process::local_options::directory(environment)?,
         ),
         ComputeKind::Ec2 | ComputeKind::None => store,
     };
@@ -220,7 +221,7 @@ pub fn build(
         ComputeKind::Local => {
             // Looking at one's own children costs nothing.
             settings.sweep = Duration::from_secs(1);
-            let options = crate::local_options::machines(config, sdk, environment)?;
+            let options = crate::in_process::local_options::machines(config, sdk, environment)?;
             let machines = Arc::new(LocalCompute::open(options, clock.clone(), entropy.clone())?);
             let metered = Arc::new(Metered::new(machines.clone(), metrics.clone()));
             Ok(Wired { ports: ports(metered), settings, health, machines: Some(machines) })

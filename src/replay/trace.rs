@@ -8,6 +8,9 @@ use runyard_core::model::{ClassName, InstanceTypes, RequestKey, UsageClass};
 
 use crate::chance::Chance;
 
+/// What is usual where a history has no record of it.
+pub(crate) const USUAL_BOOT: Duration = Duration::from_secs(60);
+
 /// A stretch of demand.
 #[derive(Clone, Debug)]
 pub struct Trace {
@@ -191,6 +194,6 @@ impl Times {
     /// The time from a launch until its machine is free that 95 of 100 do not exceed.
     pub fn lead(&self) -> Duration {
         let known = self.warm_boot.percentile(95).or_else(|| self.boot.percentile(95));
-        known.unwrap_or(crate::world::USUAL_BOOT)
+        known.unwrap_or(USUAL_BOOT)
     }
 }

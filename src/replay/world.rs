@@ -24,8 +24,6 @@ mod effects;
 mod machines;
 mod people;
 
-/// What is usual where a history has no record of it.
-pub(crate) const USUAL_BOOT: Duration = Duration::from_secs(60);
 const USUAL_CLAIM: Duration = Duration::from_secs(3);
 const USUAL_CLEAN: Duration = Duration::from_secs(5);
 const USUAL_END: Duration = Duration::from_secs(30);

@@ -5,6 +5,7 @@ mod ending;
 mod facts;
 mod journal;
 mod plan;
+mod records;
 mod results;
 mod stage;
 mod timeline;
@@ -22,7 +23,8 @@ pub use self::checks::Check;
 pub use self::ending::processes;
 pub use self::facts::Facts;
 pub use self::journal::Journal;
-pub use self::stage::{DemoError, DemoStage, everything};
+pub use self::stage::{DemoError, DemoStage};
+pub use crate::demo::records::everything;
 
 /// Most reasons that are shown against one claim.
 const SHOWN: usize = 10;

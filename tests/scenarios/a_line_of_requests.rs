@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use runyard_core::model::{Item, Phase, RecordId, Request, Write};
 use runyard_core::ports::{Page, Store, StoreError, Watch};
 use runyard_fakes::MemoryStore;
-use runyard_operator::admin::{Health, Unready};
+use runyard_operator::status::{Health, Unready};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 

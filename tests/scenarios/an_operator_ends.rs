@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use runyard_core::model::{AttributeValue, InstanceId, PoolSpec, RecordId};
 use runyard_core::ports::{Compute, ComputeError, LaunchOrder, Launched, Machine, MachineState, Store as _};
 use runyard_fakes::FakeCompute;
-use runyard_operator::admin::Health;
 use runyard_operator::controller::{Ports, run};
+use runyard_operator::status::Health;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 

@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use runyard_core::model::{Item, RecordId, Write};
 use runyard_core::ports::{Page, Store, StoreError, Watch};
 use runyard_fakes::MemoryStore;
-use runyard_operator::admin::Health;
 use runyard_operator::controller::{OperatorError, Ports, run};
+use runyard_operator::status::Health;
 use tokio_util::sync::CancellationToken;
 
 use runyard_tests::world::{World, linux, settings};

@@ -14,9 +14,9 @@ use runyard_core::ports::{Clock, Compute, Store};
 use runyard_fakes::{
     FakeCompute, FakeGitHub, MemoryNotices, MemoryQueue, MemoryStore, SeededEntropy, TokioClock, as_shipped,
 };
-use runyard_operator::admin::Health;
 use runyard_operator::controller::{GitHubWatch, Ports, Settings, run};
 use runyard_operator::metrics::Metrics;
+use runyard_operator::status::Health;
 use tokio_util::sync::CancellationToken;
 
 use crate::agents::{Agents, Habit};

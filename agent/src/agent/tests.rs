@@ -8,10 +8,10 @@ use runyard_core::model::{Agent, Instance, Item, Operation, Record as _, RecordI
 use runyard_core::ports::{Page, Store, StoreError, Watch};
 
 use super::*;
-use crate::clock::SystemEntropy;
-use crate::logs::Ring;
-use crate::power::Exit;
 use crate::records::TableRecords;
+use crate::reports::logs::Ring;
+use crate::shutdown::power::Exit;
+use crate::system::clock::SystemEntropy;
 use crate::task::{RunnerProcess, TaskOutcome};
 use crate::testing::{
     FakeExecutor, FakeRecords, TestClock, arn, instance, key as kept, run_credential, sealed, with,

@@ -1,6 +1,10 @@
 //! Cleans up after a claim and proves it: none of its processes is left and no directory it could write to. A clean-up
 //! that cannot be proved is reported as unproved.
 
+pub(crate) mod reach;
+pub(crate) mod sweep;
+mod walk;
+
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, lchown};
@@ -9,15 +13,18 @@ use std::path::Path;
 use runyard_core::model::ClaimId;
 use rustix::fs::{AtFlags, Gid, Mode, RawDir, Uid};
 
-use super::layout::ClaimDirs;
-use super::output::{self, detail};
-use super::reach::keeps_to_its_own;
-use super::remove::{DIRECTORY, ENTRIES, empty, is_dir, remove};
-use super::sweep::{nothing_is_given, sweep};
-use super::unpacked::PROGRAMS;
-use super::user_mounts::UserMounts;
-use super::walk::Moment;
-use super::{Account, Host, JobGroup, disk, kept, network, processes};
+use super::{Account, Host, JobGroup, disk};
+use crate::host::clean::reach::keeps_to_its_own;
+use crate::host::clean::sweep::{nothing_is_given, sweep};
+use crate::host::clean::walk::Moment;
+use crate::host::files::layout::ClaimDirs;
+use crate::host::files::output::detail;
+use crate::host::files::remove::{DIRECTORY, ENTRIES, empty, is_dir, remove};
+use crate::host::files::{kept, output};
+use crate::host::jail::network;
+use crate::host::package::unpacked::PROGRAMS;
+use crate::host::users::processes;
+use crate::host::users::user_mounts::UserMounts;
 use crate::task::{RunnerProcess, TaskOutcome, Wipe};
 
 /// How often a machine is swept on which something came to life meanwhile.

@@ -10,12 +10,13 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::jail::{ITSELF, Jail, StandingJail};
-use super::keep::KeptMount;
-use super::layout::ClaimDirs;
-use super::output::detail;
-use super::{Account, Host, account};
-use crate::disk;
+use super::{Account, Host};
+use crate::host::files::layout::ClaimDirs;
+use crate::host::files::output::detail;
+use crate::host::jail::kept_mount::KeptMount;
+use crate::host::users::account;
 use crate::isolation_check::{Targets, arguments};
+use crate::system::disk;
 
 /// Where the metadata service is by the sixth version of the protocol (EC2's own; no machine has another).
 const METADATA_6: &str = "http://[fd00:ec2::254]";

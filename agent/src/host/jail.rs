@@ -3,6 +3,12 @@
 //! in them, mounts the file system view and waits for what is to be done (`job-init inside`); the child of that becomes
 //! the job (`job-init job`). No namespace ever serves two scripts.
 
+mod connections;
+pub(crate) mod engine;
+pub(crate) mod kept_mount;
+pub(crate) mod mounts;
+pub(crate) mod network;
+
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -26,11 +32,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::Child;
 
 use super::JobGroup;
-use super::bounds::bound;
-use super::keep::KeptMount;
-use super::keys::{in_own_session, own_session};
-use super::output::detail;
-use super::{engine, mounts, network};
+use crate::host::files::output::detail;
+use crate::host::jail::kept_mount::KeptMount;
+use crate::host::users::bounds::bound;
+use crate::host::users::keys::{in_own_session, own_session};
 
 /// The word by which the agent's program makes a jail.
 pub const WORD: &str = "job-init";
@@ -104,7 +109,7 @@ impl Work {
 
 /// A jail that is being made, or that stands and waits for what is to be done in it. Left to itself it ends: whoever
 /// waits in it ends when nobody can tell it anything any more.
-pub(super) struct StandingJail {
+pub(crate) struct StandingJail {
     /// The process that is outside.
     child: Child,
     /// How it says that it is made, and is told what to do.

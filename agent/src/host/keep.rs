@@ -5,13 +5,10 @@
 //! a generation costs the generation, never the machine.
 
 mod merge;
-mod mounted;
 mod room;
 mod serve;
 mod store;
 
-pub use self::mounted::KeptMount;
-pub(super) use self::mounted::place_for;
 pub use self::store::{KeptStore, Promoted};
 
 #[cfg(test)]

@@ -1,6 +1,9 @@
 //! The runner package: the one that the claim names, else the one that the machine was launched with. It is fetched
-//! once, and unpacked once ([`super::unpacked`]), while it is checked against its digest. Nothing of what has another
+//! once, and unpacked once ([`crate::host::package::unpacked`]), while it is checked against its digest. Nothing of what has another
 //! digest is ever used.
+
+pub(crate) mod unpacked;
+pub(crate) mod version;
 
 use std::error::Error;
 use std::fs;
@@ -14,11 +17,11 @@ use reqwest::header::RANGE;
 use runyard_core::model::{RunnerPackage, origin_of};
 use tokio::io::AsyncWriteExt;
 
-use super::remove::remove;
-use super::unpacked::Found;
 use super::{Host, PackageSource};
-use crate::backoff::Backoff;
-use crate::disk;
+use crate::host::files::remove::remove;
+use crate::host::package::unpacked::Found;
+use crate::system::backoff::Backoff;
+use crate::system::disk;
 
 /// How often a package that is not the right one, or that the server refuses, is asked for.
 const ATTEMPTS: u32 = 3;

@@ -2,6 +2,11 @@
 //! credential is passed in the environment, which only the script's user can read, and never as an argument, which
 //! everybody can read.
 
+pub(crate) mod ahead;
+mod ending;
+pub(crate) mod open;
+pub(crate) mod refusal;
+
 use std::io;
 use std::path::Path;
 use std::time::Duration;
@@ -13,15 +18,18 @@ use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{sleep, timeout};
 
-use super::ahead::ScriptJails;
 use super::jail::StandingJail;
-use super::layout::ClaimDirs;
-use super::output::{self, LISTENING, detail, judge};
-use super::processes::{self, Process};
-use super::refusal::HOOK;
-use super::shell::{ScriptEnd, finished, spawn};
-use super::version::too_old;
-use super::{Host, disk, ending, engine, kept, network};
+use super::{Host, disk};
+use crate::host::files::layout::ClaimDirs;
+use crate::host::files::output::{LISTENING, detail, judge};
+use crate::host::files::{kept, output};
+use crate::host::jail::{engine, network};
+use crate::host::package::version::too_old;
+use crate::host::runner::ahead::ScriptJails;
+use crate::host::runner::refusal::HOOK;
+use crate::host::scripts::shell::{ScriptEnd, finished, spawn};
+use crate::host::users::processes;
+use crate::host::users::processes::Process;
 use crate::task::{GithubFailure, Holder, RunnerProcess, TaskOutcome};
 
 /// How the listener takes an option from its environment (actions/runner, `CommandSettings.cs`). It removes the variable

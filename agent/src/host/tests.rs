@@ -8,13 +8,14 @@ use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::processes::Process;
+use super::users::processes;
 use super::*;
 use crate::agent::{Parts, Timing, run};
-use crate::clock::{SystemClock, SystemEntropy, boot_id};
-use crate::guard::Lengths;
-use crate::logs::Ring;
-use crate::power::Exit;
+use crate::host::users::processes::Process;
+use crate::reports::logs::Ring;
+use crate::shutdown::guard::Lengths;
+use crate::shutdown::power::Exit;
+use crate::system::clock::{SystemClock, SystemEntropy, boot_id};
 use crate::task::{GithubFailure, Holder, RunnerEnd, Wipe};
 use crate::testing::{
     FakeRecords, config_script, instance, job_credential, key, package, removal_credential, run_credential,

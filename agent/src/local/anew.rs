@@ -6,7 +6,7 @@ use std::time::Duration;
 use runyard_core::model::TroubleKind;
 
 use super::{ClaimStage, Mode, REFUSALS, Served};
-use crate::backoff::after_failures;
+use crate::system::backoff::after_failures;
 use crate::task::{GithubFailure, RunnerEnd, Trouble};
 
 /// How often a claim's runner is registered anew within [`WITHIN`].

@@ -4,10 +4,10 @@ use runyard_core::model::{AttributeValue, Item, Signal};
 
 use super::*;
 use crate::agent::{End, Parts, Timing, run};
-use crate::clock::SystemEntropy;
-use crate::guard::Lengths;
-use crate::logs::Ring;
-use crate::power::Exit;
+use crate::reports::logs::Ring;
+use crate::shutdown::guard::Lengths;
+use crate::shutdown::power::Exit;
+use crate::system::clock::SystemEntropy;
 use crate::task::{GithubFailure, RunnerEnd, RunnerProcess};
 use crate::testing::{
     FakeExecutor, FakeRecords, TestClock, arn, instance, key, removal_credential, run_credential, sealed,

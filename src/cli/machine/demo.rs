@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::opened_environment::{self, LocalModeError, OpenedEnvironment};
 use runyard_core::model::{PoolSpec, RegisteredAhead};
 use runyard_core::ports::{Entropy as _, Store};
-use runyard_operator::clock::{SystemClock, SystemEntropy};
+use runyard_operator::process::clock::{SystemClock, SystemEntropy};
 use runyard_operator::wire;
 use runyard_operator::wire::Stop;
 use runyard_standin::demo::{self, Check, DemoError, DemoStage, Facts, Journal, PATIENCE};

@@ -13,8 +13,8 @@ use crate::machine::opened_environment::LocalModeError;
 use crate::machine::{demo, up};
 use runyard_core::model::TableName;
 use runyard_core::ports::Clock as _;
-use runyard_operator::clock::SystemClock;
 use runyard_operator::config;
+use runyard_operator::process::clock::SystemClock;
 use runyard_standin::github::listener;
 use runyard_standin::local_environment::LocalEnvironmentError;
 

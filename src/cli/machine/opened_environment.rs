@@ -10,10 +10,11 @@ use aws_sdk_dynamodb::config::{Credentials, SharedCredentialsProvider};
 
 use runyard_core::model::{Pool, PoolSpec, PoolStatus, RecordId, Uid, Versioned as _};
 use runyard_core::ports::{Clock, Entropy as _, Store, StoreError};
-use runyard_operator::clock::{SystemClock, SystemEntropy};
 use runyard_operator::config::Config;
+use runyard_operator::in_process::local_options;
+use runyard_operator::process::clock::{SystemClock, SystemEntropy};
+use runyard_operator::wire;
 use runyard_operator::wire::{WireError, Wired};
-use runyard_operator::{local_options, wire};
 use runyard_standin::compute::LocalCompute;
 use runyard_standin::engine::{REGION, SECRET_KEY};
 use runyard_standin::local_environment::{LocalEnvironment, LocalEnvironmentError, LocalEnvironmentOptions};

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use tokio::net::TcpListener;
 
 use super::opened_environment::{self, LocalModeError, OpenedEnvironment};
-use runyard_operator::local_options::LISTEN;
+use runyard_operator::in_process::local_options::LISTEN;
 use runyard_operator::wire;
 use runyard_operator::wire::WireError;
 use runyard_standin::local_environment::LocalEnvironmentError;
@@ -29,7 +29,9 @@ pub(super) async fn run(
         Some(dir) => {
             std::path::absolute(&dir).map_err(|source| LocalEnvironmentError::Io { path: dir, source })?
         }
-        None => runyard_operator::local_options::directory(environment).map_err(WireError::from)?,
+        None => {
+            runyard_operator::in_process::local_options::directory(environment).map_err(WireError::from)?
+        }
     };
     let opened = opened_environment::open(dir, environment, opened_environment::classes()).await?;
     let env_file = opened.local.write_environment(&opened.config.table)?;

@@ -21,7 +21,7 @@ use runyard_core::model::TableName;
 use runyard_core::ports::{Doorbell, PoolQueue, Store};
 use runyard_operator::aws::queues::Queues;
 use runyard_operator::aws::{SqsDoorbell, SqsQueue};
-use runyard_operator::clock::{SystemClock, SystemEntropy};
+use runyard_operator::process::clock::{SystemClock, SystemEntropy};
 use runyard_store::DynamoStore;
 
 /// How often, and how long each time, a machine of EC2 is asked whether we are on one: it answers in a millisecond, and

@@ -21,10 +21,10 @@ use crate::session::polling::Interrupts;
 use key_files::KeyFiles;
 use runyard_core::model::FieldError;
 use runyard_core::ports::{Clock, Entropy, GitHubError};
-use runyard_operator::clock::{SystemClock, SystemEntropy};
 use runyard_operator::github::{
     ApiUrl, AppKey, AppRegistration, AppWish, DEFAULT_DEADLINE, Installed, NewApp, lacking,
 };
+use runyard_operator::process::clock::{SystemClock, SystemEntropy};
 
 /// How often GitHub is asked whether the App is installed.
 const LOOK: Duration = Duration::from_secs(2);

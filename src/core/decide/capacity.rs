@@ -12,10 +12,10 @@ use crate::model::{
     Rebalance, RecordId, Request, RequestKey, Slot, UsageClass, after,
 };
 
-use crate::decide::boots;
 use crate::decide::context::Context;
+use crate::decide::health::boots;
 use crate::decide::packages;
-use crate::decide::reason::{are, machines};
+use crate::decide::plan::reason::{are, machines};
 use crate::decide::schedule::effective;
 use crate::decide::{Plan, Planned, WaitReason};
 use crate::yard::{BackoffKind, Class, Now, Offering};

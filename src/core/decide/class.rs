@@ -11,9 +11,9 @@ use crate::model::{
 };
 
 use crate::decide::ahead::ahead_lacks;
-use crate::decide::beats;
 use crate::decide::capacity;
 use crate::decide::context::Context;
+use crate::decide::health::beats;
 use crate::decide::packages;
 use crate::decide::schedule::effective;
 use crate::decide::{Plan, Planned, Step, WaitReason};

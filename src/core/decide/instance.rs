@@ -12,10 +12,9 @@ use crate::model::{
 };
 use crate::ports::MachineState;
 
-use crate::decide::beats;
 use crate::decide::context::Context;
+use crate::decide::health::{beats, unread};
 use crate::decide::packages::Packages;
-use crate::decide::unread;
 use crate::decide::{Note, Plan, Planned, Step, WaitReason};
 use crate::yard::Tracked;
 

@@ -9,8 +9,8 @@ use crate::ports::{ComputeError, LaunchOrder, Launched, Machine};
 
 use crate::decide::context::Context;
 use crate::decide::packages::Packages;
-use crate::decide::{Note, Plan, Planned, Step, WaitReason};
-use crate::decide::{reason, request};
+use crate::decide::plan::reason;
+use crate::decide::{Note, Plan, Planned, Step, WaitReason, request};
 use crate::yard::{Ordered, TrackedLaunch, Yard, gives_back, lacking, target};
 
 /// How long the records of finished launches are kept, in seconds.

@@ -1,10 +1,15 @@
 //! What is planned for one unit: actions, the moment to look again, and why nothing more is done.
 
+pub(crate) mod effect;
+pub(crate) mod planned;
+pub(crate) mod reason;
+pub(crate) mod runner;
+
 use std::time::Duration;
 
 use crate::model::{RecordId, words};
 
-use super::planned::Planned;
+use crate::decide::plan::planned::Planned;
 
 words! {
     /// Why something that could be expected is not done now.

@@ -9,8 +9,10 @@ use crate::model::{
 };
 
 use crate::decide::context::Context;
-use crate::decide::reason::{self, are, machines};
-use crate::decide::{Note, Plan, Planned, Step, WaitReason, runtime};
+use crate::decide::health::runtime;
+use crate::decide::plan::reason;
+use crate::decide::plan::reason::{are, machines};
+use crate::decide::{Note, Plan, Planned, Step, WaitReason};
 use crate::yard::{Holding, Yard, gives_back};
 
 mod admission;

@@ -1,12 +1,14 @@
 //! How many idle machines a class needs at which hours: what past requests would have needed, and the counts that keep
 //! a promised wait with the fewest idle hours. Pure: the operator, `recommend` and the replay use the same.
 
+mod hours;
 mod learn;
 mod levels;
 mod needs;
 mod pace;
 
-pub use learn::{hour_of_week, learned, zone_of};
+pub use hours::hour_of_week;
+pub use learn::{learned, zone_of};
 pub use levels::{Levels, Promise, levels};
 pub use needs::{Use, needs};
 pub use pace::{ByLevel, QUARTER, Recent, by_level, expected, foreseen, level_of};

@@ -5,20 +5,22 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::event::Event;
-use super::identity::RecordId;
-use super::ids::{ClassName, InstanceArn, InstanceId, LaunchId, Repository, RequestKey, RequestName, RunId};
-use super::instance::Instance;
 use super::launch::{Launch, LaunchPhase};
-use super::life::Life;
 use super::request::{Phase, ReleasedBy, Request};
-use super::selector::InstanceTypes;
-use super::state::{Reason, UsageClass};
+use crate::model::machine::instance::Instance;
+use crate::model::machine::life::Life;
+use crate::model::pool::selector::InstanceTypes;
+use crate::model::record::event::Event;
+use crate::model::record::identity::RecordId;
+use crate::model::record::ids::{
+    ClassName, InstanceArn, InstanceId, LaunchId, Repository, RequestKey, RequestName, RunId,
+};
+use crate::model::record::state::{Reason, UsageClass};
 
 mod spans;
 mod stored;
 
-pub use super::span::{Activity, MOST_PAST_SPANS, PastSpan};
+pub use crate::model::machine::span::{Activity, MOST_PAST_SPANS, PastSpan};
 pub(crate) use stored::item_of;
 pub use stored::{SHARDS, day_of, days, event_partitions, events_of, partitions};
 

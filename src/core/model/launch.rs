@@ -3,11 +3,11 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::field::FieldError;
-use super::identity::{Kind, RecordId};
-use super::ids::{ClassName, InstanceId, LaunchId, Uid};
 use super::record::{Record, Versioned};
-use super::state::{UsageClass, words};
+use crate::model::record::field::FieldError;
+use crate::model::record::identity::{Kind, RecordId};
+use crate::model::record::ids::{ClassName, InstanceId, LaunchId, Uid};
+use crate::model::record::state::{UsageClass, words};
 
 /// Most machines one launch asks for: binding them is one transaction, two items each, of at most 100
 /// (DynamoDB, `TransactWriteItems`).

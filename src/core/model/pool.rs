@@ -3,31 +3,42 @@
 //!
 //! Over 400 lines: one record, with each attribute in its two forms.
 
+mod ahead_lacks;
+pub(crate) mod drift;
+pub(crate) mod launch_template;
+pub(crate) mod place;
+pub(crate) mod registered_ahead;
+pub(crate) mod replacement;
+mod reuse;
+pub(crate) mod selector;
+pub(crate) mod sharing;
+pub(crate) mod sizing;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::condition::{Condition, known_conditions};
-use super::field::FieldError;
-use super::hold::MAX_HOLD_SECONDS;
-use super::identity::{Kind, RecordId};
-use super::ids::{ClassName, Repository, Uid};
-use super::instance::{Instance, InstanceFacts};
-use super::item::Item;
-use super::jobs::Jobs;
-use super::keep::Keep;
-use super::launch_template::{LaunchTemplate, PinnedImage};
 use super::record::{Record, Versioned, parse};
-use super::registered_ahead::{AheadStatus, RegisteredAhead};
-use super::replacement::Replacement;
-use super::runner_package::Adoption;
-use super::selector::{InstanceTypes, matches};
-use super::sharing::{Sharing, Usage};
-use super::sizing::{Demand, SizedDesired, Sizing};
-use super::state::{RegistrationMode, ReuseWithin, State, UsageClass, words};
-use super::time::Seconds;
+use crate::model::machine::hold::MAX_HOLD_SECONDS;
+use crate::model::machine::instance::{Instance, InstanceFacts};
+use crate::model::machine::jobs::Jobs;
+use crate::model::machine::keep::Keep;
+use crate::model::machine::runner_package::Adoption;
+use crate::model::pool::launch_template::{LaunchTemplate, PinnedImage};
+use crate::model::pool::registered_ahead::{AheadStatus, RegisteredAhead};
+use crate::model::pool::replacement::Replacement;
+use crate::model::pool::selector::{InstanceTypes, matches};
+use crate::model::pool::sharing::{Sharing, Usage};
+use crate::model::pool::sizing::{Demand, SizedDesired, Sizing};
+use crate::model::record::condition::{Condition, known_conditions};
+use crate::model::record::field::FieldError;
+use crate::model::record::identity::{Kind, RecordId};
+use crate::model::record::ids::{ClassName, Repository, Uid};
+use crate::model::record::item::Item;
+use crate::model::record::state::{RegistrationMode, ReuseWithin, State, UsageClass, words};
+use crate::model::record::time::Seconds;
 
 words! {
     /// How the label of a request is built.

@@ -1,17 +1,31 @@
 //! What all kinds of records share: a kind, a key, and a stored form that can be parsed again. A record that is
 //! unreadable or of a newer schema is reported by name and left alone.
 
+pub(crate) mod bounds;
+pub(crate) mod condition;
+pub(crate) mod event;
+pub(crate) mod field;
+pub(crate) mod identity;
+pub(crate) mod ids;
+pub(crate) mod item;
+pub(crate) mod lease;
+pub(crate) mod slot;
+pub(crate) mod state;
+pub(crate) mod stored;
+pub(crate) mod text;
+pub(crate) mod time;
+
 use jiff::Timestamp;
 use serde::Serialize;
 use serde::de::value::MapDeserializer;
 use serde::de::{DeserializeOwned, IntoDeserializer};
 
-use super::bounds::{MOST_RECORD_BYTES, too_large};
-use super::field::FieldError;
-use super::identity::{Kind, RecordId};
-use super::ids::Uid;
-use super::item::{AttributeValue, Item};
-use super::stored::{Guard, Write};
+use crate::model::record::bounds::{MOST_RECORD_BYTES, too_large};
+use crate::model::record::field::FieldError;
+use crate::model::record::identity::{Kind, RecordId};
+use crate::model::record::ids::Uid;
+use crate::model::record::item::{AttributeValue, Item};
+use crate::model::record::stored::{Guard, Write};
 
 /// The newest form of records this program understands.
 pub const SCHEMA: u64 = 1;

@@ -8,15 +8,16 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::condition::{Condition, ConditionType};
-use super::field::FieldError;
-use super::identity::{self, RecordId};
-use super::ids::{ClaimId, InstanceId, LabelSuffix, Repository, RequestKey, RequestName, Uid};
-use super::instance::Instance;
 use super::record::Versioned;
-use super::selector::InstanceTypes;
-use super::state::{UsageClass, words};
-use super::time::after;
+use crate::model::machine::instance::Instance;
+use crate::model::pool::selector::InstanceTypes;
+use crate::model::record::condition::{Condition, ConditionType};
+use crate::model::record::field::FieldError;
+use crate::model::record::identity;
+use crate::model::record::identity::RecordId;
+use crate::model::record::ids::{ClaimId, InstanceId, LabelSuffix, Repository, RequestKey, RequestName, Uid};
+use crate::model::record::state::{UsageClass, words};
+use crate::model::record::time::after;
 
 mod intents;
 mod row;

@@ -1,30 +1,42 @@
 //! A class as the yard knows it: its pool and the indexes of its machines and requests.
 
+pub(crate) mod beats;
+mod boots;
+pub(crate) mod decay;
+pub(crate) mod demand;
+pub(crate) mod idle;
+pub(crate) mod in_flight;
+pub(crate) mod mix;
+pub(crate) mod offerings;
+mod refusals;
+pub(crate) mod shares;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use indexmap::IndexMap;
 use jiff::Timestamp;
 
+use crate::model::drift;
 use crate::model::{
     ClassName, Counts, Instance, InstanceArn, InstanceId, LaunchId, Pool, PoolSpec, RecordId, RequestKey,
-    UsageClass, drift,
+    UsageClass,
 };
 
-use super::beats::{Beats, believable};
-use super::boots::Boots;
-use super::demand::{Free, MachineGroup, WaitingRequests};
-use super::idle::Idle;
-use super::in_flight::InFlight;
-use super::mix::Mix;
 use super::now::Now;
-use super::offerings::{
-    BackoffKind, FORGOTTEN, ON_DEMAND_BACKOFF_MOST, Offering, OfferingBackoff, SPOT_BACKOFF_MOST, SpotLosses,
-};
-use super::refusals::OfferingRefusal;
-use super::shares::Shares;
 use super::tracked::Asked;
 use super::visits::visited;
+use crate::yard::class::beats::{Beats, believable};
+use crate::yard::class::boots::Boots;
+use crate::yard::class::demand::{Free, MachineGroup, WaitingRequests};
+use crate::yard::class::idle::Idle;
+use crate::yard::class::in_flight::InFlight;
+use crate::yard::class::mix::Mix;
+use crate::yard::class::offerings::{
+    BackoffKind, FORGOTTEN, ON_DEMAND_BACKOFF_MOST, Offering, OfferingBackoff, SPOT_BACKOFF_MOST, SpotLosses,
+};
+use crate::yard::class::refusals::OfferingRefusal;
+use crate::yard::class::shares::Shares;
 
 /// The backoff of a class's launches after failures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 
 use super::counts::{risks, spoke};
-use super::mix::Mix;
 use super::observe::Source;
 use super::{Beat, Class, Now, Tracked, TrackedLaunch, Unit, Yard};
 use crate::model::{
     Agent, ClassName, Launch, LaunchPhase, Pool, RecordId, Request, UsageClass, pool_launch_digest,
 };
+use crate::yard::class::mix::Mix;
 
 mod instance;
 mod request;

@@ -8,8 +8,8 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::clock::SystemClock;
 use crate::ports::Clock;
+use crate::process::clock::SystemClock;
 use crate::status::History;
 
 struct Running {

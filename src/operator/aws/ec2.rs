@@ -7,17 +7,13 @@ mod errors;
 mod fleet;
 mod fleet_results;
 mod machine;
-mod observed_template;
 mod options;
 mod preflight;
 mod shortages;
 mod spot_prices;
 mod subnets;
 mod template;
-mod template_diff;
-mod template_spec;
 mod terminate;
-mod user_data;
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

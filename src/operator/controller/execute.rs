@@ -13,8 +13,8 @@ use crate::ports::StoreError;
 use crate::yard::{Observation, Written};
 
 use super::Ports;
-use super::credential_issuer::{CredentialError, CredentialIssuer, UnknownGroup};
-use super::run_check::RunProblem;
+use crate::controller::github::credential_issuer::{CredentialError, CredentialIssuer, UnknownGroup};
+use crate::controller::github::run_check::RunProblem;
 
 mod failure;
 mod launches;

@@ -7,8 +7,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::history::Backlog;
 use super::ordered_watch;
+use crate::controller::records::history::Backlog;
 use crate::model::{Lease, Reading, Record, RecordId, Versioned, read};
 use crate::ports::{Clock, Store, StoreError};
 

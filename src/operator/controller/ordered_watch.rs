@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 
 /// Whoever set the value is gone, and the last value was seen.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Gone;
+pub(crate) struct Gone;
 
 struct Shared<T> {
     state: Mutex<State<T>>,
@@ -28,17 +28,17 @@ impl<T> Shared<T> {
 }
 
 /// Who sets the value.
-pub(super) struct Sender<T>(Arc<Shared<T>>);
+pub(crate) struct Sender<T>(Arc<Shared<T>>);
 
 /// Who reads the value, and waits until another is set.
-pub(super) struct Receiver<T> {
+pub(crate) struct Receiver<T> {
     shared: Arc<Shared<T>>,
     /// The change that this reader saw last.
     seen: u64,
 }
 
 /// Both ends of a value that is `value` at first, which counts as seen.
-pub(super) fn channel<T>(value: T) -> (Sender<T>, Receiver<T>) {
+pub(crate) fn channel<T>(value: T) -> (Sender<T>, Receiver<T>) {
     let state = Mutex::new(State { value, changes: 0, gone: false });
     let shared = Arc::new(Shared { state, news: Notify::new() });
     (Sender(shared.clone()), Receiver { shared, seen: 0 })
@@ -46,7 +46,7 @@ pub(super) fn channel<T>(value: T) -> (Sender<T>, Receiver<T>) {
 
 impl<T: PartialEq> Sender<T> {
     /// Sets the value; whether it was another before. Only then somebody is woken.
-    pub(super) fn set(&self, value: T) -> bool {
+    pub(crate) fn set(&self, value: T) -> bool {
         let mut state = self.0.state();
         if state.value == value {
             return false;
@@ -74,19 +74,19 @@ impl<T> Clone for Receiver<T> {
 
 impl<T: Copy> Receiver<T> {
     /// The value; a change that was not seen yet stays unseen.
-    pub(super) fn get(&self) -> T {
+    pub(crate) fn get(&self) -> T {
         self.shared.state().value
     }
 
     /// The value, which is seen from now on.
-    pub(super) fn see(&mut self) -> T {
+    pub(crate) fn see(&mut self) -> T {
         let state = self.shared.state();
         self.seen = state.changes;
         state.value
     }
 
     /// Waits until the value was changed since it was last seen. Waiting may be cut short.
-    pub(super) async fn changed(&mut self) -> Result<(), Gone> {
+    pub(crate) async fn changed(&mut self) -> Result<(), Gone> {
         loop {
             // Made before the look: a change after the look wakes it.
             let news = self.shared.news.notified();
@@ -105,7 +105,7 @@ impl<T: Copy> Receiver<T> {
     }
 
     /// Waits until the value is one that is wanted. Waiting may be cut short.
-    pub(super) async fn until(&mut self, wanted: impl Fn(&T) -> bool) -> Result<(), Gone> {
+    pub(crate) async fn until(&mut self, wanted: impl Fn(&T) -> bool) -> Result<(), Gone> {
         while !wanted(&self.see()) {
             self.changed().await?;
         }

@@ -10,18 +10,18 @@ use futures::future::BoxFuture;
 use tokio::task::JoinError;
 use tokio_util::sync::CancellationToken;
 
-use crate::admin::Health;
 use crate::decide::{Effect, Planned, Policy, Role};
 use crate::model::Lease;
 use crate::ports::{Machine, StoreError};
+use crate::status::Health;
 use crate::yard::{Now, Observation, Unit, Yard};
 
-use super::events::Events;
 use super::execute::{Executor, Failure, Outcome, Receipts, Unsettled};
-use super::history::Backlog;
-use super::ordered_watch;
 use super::timers::Timers;
-use super::{OperatorError, Ports, Settings, reruns, runner_gc};
+use super::{OperatorError, Ports, Settings, ordered_watch};
+use crate::controller::github::{reruns, runner_gc};
+use crate::controller::records::events::Events;
+use crate::controller::records::history::Backlog;
 
 mod backoffs;
 mod clock_skew;

@@ -162,14 +162,14 @@ async fn a_judgement_that_panics_costs_its_unit_alone_until_it_is_listed_again()
     };
     let launched = || compute.machines().into_iter().filter_map(|machine| machine.class).collect::<Vec<_>>();
     let shows = |series: &str| metrics.render().lines().any(|line| line == series);
-    crate::panics::injected::set(vec![Unit::Class("other".parse().unwrap())]);
+    crate::process::panics::injected::set(vec![Unit::Class("other".parse().unwrap())]);
     let health = Arc::new(Health::new(clock));
     let mut running = Box::pin(run(ports, settings(), health, CancellationToken::new()));
     let still = tokio::time::timeout(Duration::from_secs(30), &mut running).await;
     assert!(still.is_err(), "{still:?}");
     assert!(launched().len() == 2 && launched().iter().all(|class| class.as_str() == "linux"));
     assert!(shows("runyard_decision_panics_total 1") && shows("runyard_unreadable_records 1"));
-    crate::panics::injected::set(Vec::new());
+    crate::process::panics::injected::set(Vec::new());
     let still = tokio::time::timeout(Duration::from_secs(400), &mut running).await;
     assert!(still.is_err(), "{still:?}");
     assert!(launched().iter().any(|class| class.as_str() == "other"), "{:?}", launched());

@@ -16,8 +16,8 @@ use tokio::sync::Mutex;
 
 use super::client::{Client, Question};
 use super::errors::Call;
-use super::verbs::SetupError;
 use super::wire::{InstallationBody, InstallationTokenRequest, TokenBody};
+use crate::github::errors::SetupError;
 use crate::ports::github::{GitHubError, Scope};
 
 /// GitHub's clock may be behind ours (their advice: one minute).

@@ -1,7 +1,10 @@
 //! How is one request made? One exchange with one deadline, redirects only within the same origin, a bound on what is
 //! read, and the answer handed on unjudged to [`super::errors`].
 
+use std::sync::Arc;
 use std::time::Duration;
+
+use jiff::Timestamp;
 
 use reqwest::header::{ACCEPT, HeaderMap, HeaderValue, LOCATION};
 use reqwest::{Method, StatusCode, Url};
@@ -11,8 +14,11 @@ use serde::de::DeserializeOwned;
 use super::budget::Priority;
 use super::errors::{Answer, Call, accept, unusable};
 use super::origin::ApiUrl;
-use super::verbs::{Clock, SetupError};
+use crate::github::errors::SetupError;
 use crate::ports::github::GitHubError;
+
+/// What time it is; the wall clock in production.
+pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 /// A hundred runners with their labels are some 100 KiB; nothing we ask for comes near this.
 const MAX_BODY_BYTES: usize = 8 * 1024 * 1024;

@@ -11,6 +11,19 @@ use crate::ports::github::GitHubError;
 /// The most of GitHub's own words that go into an error.
 const MESSAGE_CHARS: usize = 200;
 
+/// The adapter cannot be built.
+#[derive(Debug, thiserror::Error)]
+pub enum SetupError {
+    /// The App's key is not one.
+    #[error(
+        "github.app_key_file holds no RSA private key in PEM form; download one on the App's settings page"
+    )]
+    AppKey,
+    /// TLS could not be set up, for example for want of root certificates.
+    #[error("cannot set up HTTPS: {0}")]
+    Transport(String),
+}
+
 /// What was being done: the same status means different things for different calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Call {

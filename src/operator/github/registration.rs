@@ -14,7 +14,8 @@ use super::auth::{AppKey, address};
 use super::client::{Client, Question};
 use super::errors::{Call, unusable};
 use super::origin::ApiUrl;
-use super::verbs::{Clock, SetupError};
+use crate::github::client::Clock;
+use crate::github::errors::SetupError;
 use crate::ports::GitHubError;
 
 /// An account's list of installations is one entry long for an App of its own; GitHub's longest page.

@@ -4,7 +4,7 @@
 //! Over 400 lines: one short method for each verb of the port.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -15,8 +15,8 @@ use serde::de::DeserializeOwned;
 
 use super::auth::{Authenticator, Credential, address};
 use super::budget::{Budget, Priority, RESOURCES};
-use super::client::{Client, Question, json};
-use super::errors::{Answer, Call, accept, unusable};
+use super::client::{Client, Clock, Question, json};
+use super::errors::{Answer, Call, SetupError, accept, unusable};
 use super::etags::Etags;
 use super::origin::ApiUrl;
 use super::paging::{Listing, Next, PAGE_SIZE};
@@ -39,22 +39,6 @@ const MAX_RUN_PAGES: u64 = 10;
 
 /// How often a list that changes under our reading is started again.
 const LIST_ATTEMPTS: usize = 3;
-
-/// What time it is; the wall clock in production.
-pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
-
-/// The adapter cannot be built.
-#[derive(Debug, thiserror::Error)]
-pub enum SetupError {
-    /// The App's key is not one.
-    #[error(
-        "github.app_key_file holds no RSA private key in PEM form; download one on the App's settings page"
-    )]
-    AppKey,
-    /// TLS could not be set up, for example for want of root certificates.
-    #[error("cannot set up HTTPS: {0}")]
-    Transport(String),
-}
 
 /// One GitHub, asked over its REST API.
 pub struct RestGitHub {

@@ -3,11 +3,11 @@
 
 use prometheus::core::Collector;
 use prometheus::{
-    Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
-    IntGaugeVec, Opts, Registry,
+    Gauge, GaugeVec, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
+    Registry,
 };
 
-use super::machines::Machines;
+use super::machines::{Machines, histogram};
 
 /// From half a second (a pooled machine that answers at once) to the longest wait anybody allows.
 const READY: &[f64] =
@@ -235,8 +235,4 @@ impl Families {
             )?,
         })
     }
-}
-
-pub(super) fn histogram(name: &str, help: &str, buckets: &[f64]) -> HistogramOpts {
-    HistogramOpts::new(name, help).buckets(buckets.to_vec())
 }

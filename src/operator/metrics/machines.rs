@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use prometheus::core::Collector;
 use prometheus::{
-    CounterVec, Gauge, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+    CounterVec, Gauge, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
+    Registry,
 };
 
-use super::families::histogram;
 use crate::model::{ClassName, UsageClass, words};
 
 words! {
@@ -241,4 +241,8 @@ pub(super) struct LeaseSeen {
     pub(super) token: u64,
     pub(super) renewals: u64,
     pub(super) at: Duration,
+}
+
+pub(super) fn histogram(name: &str, help: &str, buckets: &[f64]) -> HistogramOpts {
+    HistogramOpts::new(name, help).buckets(buckets.to_vec())
 }

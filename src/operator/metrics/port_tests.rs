@@ -9,8 +9,6 @@ use async_trait::async_trait;
 use super::Metrics;
 use super::ports::Metered;
 use super::tests::{class, metrics, value};
-use crate::admin::{Health, Unready};
-use crate::clock::SystemClock;
 use crate::model::{ClassName, InstanceId, Item, PoolMessage, RecordId, Write};
 use crate::ports::github::{
     EndOfLife, JobConfig, RunState, Runner, RunnerSpec, Scope, Token, Waiting, WorkflowJob, WorkflowRun,
@@ -19,6 +17,8 @@ use crate::ports::{
     Change, Compute, ComputeError, GitHub, GitHubError, LaunchOrder, Launched, Machine, MachineState, Page,
     PoolQueue, QueueError, Received, Store, StoreError, Watch,
 };
+use crate::process::clock::SystemClock;
+use crate::status::{Health, Unready};
 
 /// A table that takes 40 ms for each answer, and always gives the same.
 struct Failing(Option<StoreError>);

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use super::Metrics;
-use crate::admin::Health;
 use crate::model::{ClassName, InstanceId, Item, PoolMessage, PoolSpec, RecordId, Write};
 use crate::ports::github::{
     BranchFacts, EndOfLife, JobConfig, RunSource, RunState, Runner, RunnerApplication, RunnerSpec, Scope,
@@ -21,6 +20,7 @@ use crate::ports::{
     MachineState, Notices, Page, PoolQueue, QueueDepth, QueueError, Received, StateReason, Store, StoreError,
     Watch,
 };
+use crate::status::Health;
 
 const OK: &str = "ok";
 

@@ -1,7 +1,7 @@
 //! The names are the contract's, every series is there from the start, and labels stay bounded.
 
 use super::*;
-use crate::clock::SystemClock;
+use crate::process::clock::SystemClock;
 
 /// Name, type, labels of every family of ours.
 const GOLDEN: &str = "\

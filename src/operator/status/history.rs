@@ -6,32 +6,11 @@ use std::collections::{BTreeMap, VecDeque};
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
-use crate::model::{Event, Instance, InstanceArn, Item, Life, Place, Reading, read, words};
+use crate::model::{Event, Instance, InstanceArn, Item, Reading, read};
 
 use super::MOST_EVENTS;
+use super::phase::{MachinePhase, gone_at, phase};
 use super::trend::Samples;
-
-words! {
-    /// Where a machine was, as finely as a person wants to see it.
-    MachinePhase {
-        /// Launched, its agent has not answered yet.
-        Created = "created",
-        /// Taken for a request, its runner does not listen yet.
-        Claimed = "claimed",
-        /// Serving.
-        Running = "running",
-        /// Given back and being cleaned.
-        Cleaning = "cleaning",
-        /// Kept for a person to look at.
-        Held = "held",
-        /// Free.
-        Pooled = "pooled",
-        /// Decided to end.
-        Ending = "ending",
-        /// Gone at its provider.
-        Gone = "gone",
-    }
-}
 
 /// A stretch of time in one state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -73,29 +52,6 @@ pub(super) struct Timeline {
 impl Timeline {
     fn gone(&self) -> Option<Timestamp> {
         self.spans.back().filter(|span| span.phase == Some(MachinePhase::Gone)).map(|span| span.from)
-    }
-}
-
-/// Where a machine is; none when it is nowhere.
-pub(super) fn phase(instance: &Instance) -> Option<MachinePhase> {
-    match instance.place() {
-        Place::Nowhere => None,
-        Place::CreatedBound | Place::CreatedWarm => Some(MachinePhase::Created),
-        Place::Claimed => Some(MachinePhase::Claimed),
-        Place::Running => Some(MachinePhase::Running),
-        Place::IdleCleaning => Some(MachinePhase::Cleaning),
-        Place::IdleHeld => Some(MachinePhase::Held),
-        Place::IdlePooled => Some(MachinePhase::Pooled),
-        Place::Terminated => {
-            Some(if gone_at(instance).is_some() { MachinePhase::Gone } else { MachinePhase::Ending })
-        }
-    }
-}
-
-fn gone_at(instance: &Instance) -> Option<Timestamp> {
-    match instance.life {
-        Life::Terminated { gone_at, .. } => gone_at,
-        Life::Created { .. } | Life::Claimed { .. } | Life::Running { .. } | Life::Idle { .. } => None,
     }
 }
 

@@ -10,14 +10,15 @@ use crate::decide::{Context, effective};
 use crate::explain::{self, Pace, Place, forecast, no_end};
 use crate::ledger::Money;
 use crate::model::{ClassName, Instance, Life, RecordId, Request, RequestKey, State};
-use crate::panics;
+use crate::process::panics;
 use crate::yard::{Tracked, Unit, Yard};
 
-use super::history::{History, MachinePhase, PhaseSpan, Timeline, holder, phase, since};
+use super::history::{History, PhaseSpan, Timeline, holder, since};
 use super::{
     CostStatus, EventStatus, MOST_MACHINES, MOST_POOLS, MOST_REQUESTS, MOST_SHARES, MachineStatus,
     PoolStatus, RequestStatus, ShareStatus, Snapshot, cut, trend,
 };
+use crate::status::phase::{MachinePhase, phase};
 
 /// How long ago a request may have ended to be told of.
 const LATELY: SignedDuration = SignedDuration::from_mins(30);

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
-use super::MachinePhase;
+use super::phase::MachinePhase;
 use crate::model::{Phase, Request};
 use crate::yard::Yard;
 

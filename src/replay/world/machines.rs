@@ -7,10 +7,11 @@ use runyard_core::ports::{LaunchOrder, Launched, Machine, MachineState, Shortfal
 use runyard_core::yard::{Observation, Written};
 
 use super::{
-    Activity, BOOT, Body, CLAIM, CLEAN, Class, END, Event, FAILS_FOR, KEPT, USUAL_BOOT, USUAL_CLAIM,
-    USUAL_CLEAN, USUAL_END, WARM_BOOT, World, arn, id, number_of,
+    Activity, BOOT, Body, CLAIM, CLEAN, Class, END, Event, FAILS_FOR, KEPT, USUAL_CLAIM, USUAL_CLEAN,
+    USUAL_END, WARM_BOOT, World, arn, id, number_of,
 };
 use crate::trace::Times;
+use crate::trace::USUAL_BOOT;
 
 impl World<'_> {
     /// An agent answers, unless its record asks for something else by now.

@@ -7,8 +7,9 @@ use runyard_core::decide::sizing::hour_of_week;
 use runyard_core::model::{Desired, Intent, PoolOverride, Request, Status, Versioned as _};
 use runyard_core::yard::Written;
 
-use super::{Event, USUAL_BOOT, World, span};
+use super::{Event, World, span};
 use crate::outcome::Verdict;
+use crate::trace::USUAL_BOOT;
 
 impl World<'_> {
     /// Each class keeps what its hour asks for, and what the next one asks for if that begins within a boot.

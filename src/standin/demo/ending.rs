@@ -8,7 +8,8 @@ use runyard_core::model::{Agent, Instance, InstanceId, Record, Request};
 
 use super::PATIENCE;
 use super::facts::Left;
-use super::stage::{DemoError, DemoStage, everything, records};
+use super::stage::{DemoError, DemoStage};
+use crate::demo::records::{everything, records};
 
 impl Left {
     fn nothing(&self) -> bool {

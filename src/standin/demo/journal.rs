@@ -10,8 +10,8 @@ use jiff::Timestamp;
 use runyard_core::model::{Event, Item, Reading, Record as _, RecordId, read};
 use runyard_core::ports::{Clock, Store, StoreError};
 
-use super::stage::records;
 use super::timeline::Timeline;
+use crate::demo::records::records;
 use crate::say;
 
 /// Events are written in batches and watched: that long after the fact they have been seen.

@@ -13,8 +13,7 @@ use tokio::time::Instant;
 
 use crate::github::{Conclusion, JobStatus, StandIn};
 use runyard_core::model::{
-    FieldError, Instance, Item, Kind, Reading, Record, RecordId, Repository, Request, RequestKey,
-    RequestName, RunId, label, read, runner_name,
+    FieldError, Instance, RecordId, Repository, Request, RequestKey, RequestName, RunId, label, runner_name,
 };
 use runyard_core::ports::{Store, StoreError};
 
@@ -22,6 +21,7 @@ use super::PATIENCE;
 use super::facts::{Claimed, Facts, Reported, Waited, Wanted};
 use super::journal::Journal;
 use super::plan::{REPOSITORY, RequestPlan, RunPlan};
+use super::records::{everything, records};
 
 /// Why the demonstration could not go on.
 #[derive(Debug, thiserror::Error)]
@@ -208,35 +208,4 @@ fn key(run: u64, request: &RequestPlan) -> Result<RequestKey, FieldError> {
         name: RequestName::parse(request.name)?,
         attempt: 1,
     })
-}
-
-/// The whole table.
-pub async fn everything(store: &dyn Store) -> Result<Vec<Item>, StoreError> {
-    let mut items = Vec::new();
-    let mut after = None;
-    loop {
-        let page = store.list(after.as_ref()).await?;
-        items.extend(page.items);
-        after = page.next;
-        if after.is_none() {
-            return Ok(items);
-        }
-    }
-}
-
-/// Those of one kind.
-pub(super) fn records<T: Record>(items: &[Item]) -> Vec<T> {
-    let of_kind = items.iter().filter(|item| kind(item) == Some(T::KIND));
-    let readable = of_kind.filter_map(|item| match read::<T>(item) {
-        Reading::Record(record) => Some(record),
-        Reading::Newer { .. } | Reading::Unreadable(_) => None,
-    });
-    readable.collect()
-}
-
-fn kind(item: &Item) -> Option<Kind> {
-    match item.get("kind") {
-        Some(runyard_core::model::AttributeValue::S(kind)) => kind.parse().ok(),
-        Some(_) | None => None,
-    }
 }

@@ -4,6 +4,7 @@
 mod apps;
 pub(super) mod exchanges;
 mod marks;
+mod pages;
 mod render;
 mod rest;
 mod runner;

@@ -22,7 +22,6 @@ use super::behaviour::{Pace, PackageBehaviour};
 use super::package::BEHAVIOUR;
 pub use super::shared_state::Clock;
 use args::Command;
-pub(super) use configure::split as scope_of;
 
 /// Asks for an exit code of its own where GitHub takes no runner of this version any more.
 const TELL_DEPRECATED: &str = "ACTIONS_RUNNER_RETURN_VERSION_DEPRECATED_EXIT_CODE";

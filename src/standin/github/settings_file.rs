@@ -2,13 +2,13 @@
 //! token, with the names of .NET in camel case and a byte order mark before them (actions/runner, `IOUtil.SaveObject`);
 //! of a single-use configuration, with all values as text.
 
+use reqwest::Url;
 use std::collections::BTreeMap;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Map, Value, json};
 
-use super::listener::scope_of;
 use super::state::RunnerId;
 
 /// What .NET writes before UTF-8.
@@ -83,7 +83,7 @@ impl RunnerConfig {
             Some(found.as_str().map_or_else(|| found.to_string(), str::to_owned))
         };
         let flag = |name| value(name).is_some_and(|value| value.eq_ignore_ascii_case("true"));
-        let (url, scope) = scope_of(&value("gitHubUrl").or_else(|| value("serverUrl"))?).ok()?;
+        let (url, scope) = split(&value("gitHubUrl").or_else(|| value("serverUrl"))?).ok()?;
         Some(Self {
             url,
             scope,
@@ -98,6 +98,19 @@ impl RunnerConfig {
     fn address(&self) -> String {
         format!("{}/{}", self.url, self.scope)
     }
+}
+
+/// `http://host:port/owner/name` → the server and the scope.
+pub(super) fn split(url: &str) -> Result<(String, String), String> {
+    let bad = || {
+        format!("Invalid configuration provided for url: {url:?} must be like https://github.com/owner/name")
+    };
+    let parsed = Url::parse(url).map_err(|_| bad())?;
+    let segments: Vec<_> = parsed.path_segments().ok_or_else(bad)?.filter(|s| !s.is_empty()).collect();
+    if segments.is_empty() || segments.len() > 2 {
+        return Err(bad());
+    }
+    Ok((parsed.origin().ascii_serialization(), segments.join("/")))
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use runyard_core::model::{
     Write, millis,
 };
 use runyard_core::ports::{Clock as _, Store as _};
-use runyard_operator::clock::SystemClock;
+use runyard_operator::process::clock::SystemClock;
 use runyard_standin::engine::Engine;
 use runyard_store::DynamoStore;
 use tokio::time::{Instant, interval, sleep, sleep_until};

@@ -13,13 +13,13 @@ use runyard_core::model::{
     Reason, RecordId, Signal, TableName, Timing, Versioned as _, Write, millis, read,
 };
 use runyard_core::ports::{Clock, PoolQueue, Store};
-use runyard_operator::admin::Health;
 use runyard_operator::aws::SqsQueue;
-use runyard_operator::clock::{SystemClock, SystemEntropy};
-use runyard_operator::compute_none::NoCompute;
 use runyard_operator::controller::{Bell, GitHubWatch, Ports, Settings, run};
+use runyard_operator::in_process::compute_none::NoCompute;
+use runyard_operator::in_process::queue_memory::InProcessQueue;
 use runyard_operator::metrics::Metrics;
-use runyard_operator::queue_memory::InProcessQueue;
+use runyard_operator::process::clock::{SystemClock, SystemEntropy};
+use runyard_operator::status::Health;
 use runyard_standin::change_notifier;
 use runyard_standin::engine::Engine as Embedded;
 use runyard_store::{DynamoStore, Watching};

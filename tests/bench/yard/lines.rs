@@ -15,7 +15,7 @@ use runyard_core::model::{
     RecordId, Request, Versioned as _, Write, millis, read,
 };
 use runyard_core::ports::{Clock as _, Store as _, StoreError};
-use runyard_operator::clock::SystemClock;
+use runyard_operator::process::clock::SystemClock;
 use runyard_standin::engine::Engine;
 use runyard_store::{DynamoStore, Watching};
 use tokio::task::JoinHandle;

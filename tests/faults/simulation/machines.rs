@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use runyard_agent::agent::{End, Parts, Timing, run};
-use runyard_agent::guard::Lengths;
-use runyard_agent::logs::Ring;
-use runyard_agent::power::Exit;
 use runyard_agent::records::TableRecords;
+use runyard_agent::reports::logs::Ring;
+use runyard_agent::shutdown::guard::Lengths;
+use runyard_agent::shutdown::power::Exit;
 use runyard_core::ports::{Machine, MachineState};
 use runyard_fakes::SeededEntropy;
 use tokio::time::sleep;

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use runyard_fakes::SeededEntropy;
-use runyard_operator::admin::Health;
 use runyard_operator::controller::{Ports, Settings, run};
 use runyard_operator::metrics::Metrics;
+use runyard_operator::status::Health;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use runyard_agent::agent::{Parts, Timing, run};
-use runyard_agent::guard::Lengths;
-use runyard_agent::logs::Ring;
-use runyard_agent::power::Exit;
 use runyard_agent::records::TableRecords;
+use runyard_agent::reports::logs::Ring;
+use runyard_agent::shutdown::guard::Lengths;
+use runyard_agent::shutdown::power::Exit;
 use runyard_agent::task::{Executor, RunnerProcess, Task, TaskOutcome};
 use runyard_core::model::{Agent, AgentKey, AttributeValue, Guard, Instance, Write};
 use runyard_core::ports::github::Scope;

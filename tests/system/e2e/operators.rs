@@ -9,7 +9,7 @@ use runyard_core::model::{
     RequestName, RunId, Versioned as _, Write, millis,
 };
 use runyard_core::ports::{Clock as _, Store as _, StoreError};
-use runyard_operator::clock::SystemClock;
+use runyard_operator::process::clock::SystemClock;
 use runyard_store::DynamoStore;
 
 use crate::e2e::history;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use runyard_core::model::Instance;
 use runyard_core::ports::Clock as _;
-use runyard_operator::clock::SystemClock;
+use runyard_operator::process::clock::SystemClock;
 use runyard_standin::github::{Behaviour, Settings, StandIn};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;

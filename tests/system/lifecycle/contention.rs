@@ -14,12 +14,12 @@ use runyard_core::model::{
 };
 use runyard_core::ports::{Clock, PoolQueue as _, Store as _, StoreError};
 use runyard_fakes::as_shipped;
-use runyard_operator::admin::Health;
 use runyard_operator::aws::SqsQueue;
-use runyard_operator::clock::{SystemClock, SystemEntropy};
-use runyard_operator::compute_none::NoCompute;
 use runyard_operator::controller::{Ports, Settings, run};
+use runyard_operator::in_process::compute_none::NoCompute;
 use runyard_operator::metrics::Metrics;
+use runyard_operator::process::clock::{SystemClock, SystemEntropy};
+use runyard_operator::status::Health;
 use tokio_util::sync::CancellationToken;
 
 use crate::e2e::history::{self, sdk_as, store};

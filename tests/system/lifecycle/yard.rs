@@ -10,7 +10,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use runyard_core::model::{Instance, Launch};
 use runyard_core::ports::Clock as _;
-use runyard_operator::clock::SystemClock;
+use runyard_operator::process::clock::SystemClock;
 use runyard_standin::github::{Behaviour, PACKAGE_VERSION, Settings, StandIn};
 use runyard_store::DynamoStore;
 use serde_json::json;

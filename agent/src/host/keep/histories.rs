@@ -217,7 +217,7 @@ impl Drop for Mounted {
     }
 }
 
-fn overlay(kept: &super::KeptMount, place: &Path) -> Mounted {
+fn overlay(kept: &crate::host::jail::kept_mount::KeptMount, place: &Path) -> Mounted {
     let options = format!(
         "lowerdir={},upperdir={},workdir={},redirect_dir=nofollow,metacopy=off,index=off,xino=off",
         kept.lower.display(),
@@ -430,7 +430,7 @@ fn histories(dir: &Path, seeds: std::ops::Range<u64>, bug: Bug) -> Vec<Result<u3
         let root = dir.join(seed.to_string());
         fs::create_dir(&root).unwrap();
         let told = history(&root, seed, bug);
-        crate::host::remove::remove(&root).unwrap();
+        crate::host::files::remove::remove(&root).unwrap();
         told
     };
     seeds.map(one).collect()

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, RawDir, Statx, StatxFlags, Timespec, Timestamps, Uid};
 use rustix::io::Errno;
 
-use crate::host::remove::{DIRECTORY, ENTRIES, by_number, remove};
+use crate::host::files::remove::{DIRECTORY, ENTRIES, by_number, remove};
 
 /// The deepest directory that is kept.
 const DEEPEST: usize = 200;

@@ -5,9 +5,9 @@ use std::io;
 use runyard_core::model::ClaimId;
 
 use crate::host::Host;
+use crate::host::files::layout::{ClaimDirs, directory_name};
+use crate::host::files::output::detail;
 use crate::host::jail::StandingJail;
-use crate::host::layout::{ClaimDirs, directory_name};
-use crate::host::output::detail;
 use crate::task::{Holder, TaskOutcome};
 
 impl Host {

@@ -15,11 +15,11 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::merge::{self, build, measure};
-use super::mounted::{KeptMount, inside, still, usable};
 use super::room::{Held, leaving};
-use crate::clock::SystemClock;
-use crate::disk;
-use crate::host::remove::remove;
+use crate::host::files::remove::remove;
+use crate::host::jail::kept_mount::{KeptMount, inside, still, usable};
+use crate::system::clock::SystemClock;
+use crate::system::disk;
 
 const GIB: u64 = 1 << 30;
 const DAY: Duration = Duration::from_secs(86_400);

@@ -154,7 +154,7 @@ fn what_grew_too_large_begins_anew() {
 fn nothing_is_kept_that_covers_the_home_or_another_directory() {
     let home = Path::new("/home/x");
     let usable = |keep: &[Keep]| -> Vec<String> {
-        super::mounted::usable(keep, home).into_iter().map(|keep| keep.path.clone()).collect()
+        crate::host::jail::kept_mount::usable(keep, home).into_iter().map(|keep| keep.path.clone()).collect()
     };
     assert_eq!(usable(&[keep("a", "~/.npm"), keep("b", "/home/x/.npm/x")]), ["~/.npm"]);
     assert_eq!(usable(&[keep("a", "/home/x")]), Vec::<String>::new());

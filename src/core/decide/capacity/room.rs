@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use crate::model::{AheadPlace, Instance, InstanceArn, PoolSpec, Quota, ShareBy, Sharing, matches};
 
 use crate::decide::context::Context;
-use crate::decide::reason::{are, machines};
+use crate::decide::plan::reason::{are, machines};
 use crate::yard::{Class, Free, MachineGroup, visited};
 
 /// Most machines that end in one pass; what is left follows.

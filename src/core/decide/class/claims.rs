@@ -9,7 +9,7 @@ use crate::yard::target;
 use crate::decide::context::Context;
 use crate::decide::instance::lendable;
 use crate::decide::packages::Packages;
-use crate::decide::reason;
+use crate::decide::plan::reason;
 use crate::decide::request;
 use crate::decide::{Planned, RunnerConfig, Step};
 

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::decide::boots;
 use crate::decide::context::Context;
+use crate::decide::health::boots;
 use crate::decide::matching;
 use crate::decide::{Note, Plan, Planned, Step, WaitReason};
 use crate::model::{InstanceArn, PoolSpec, Record, RecordId};

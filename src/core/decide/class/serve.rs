@@ -12,7 +12,6 @@ use crate::model::{
 
 use super::claims::{CLAIM_LIMIT, claim};
 use super::rebalance::rebalance_partial;
-use super::shared::Taken;
 use crate::decide::capacity::{self, Launches};
 use crate::decide::context::Context;
 use crate::decide::instance::end;
@@ -130,6 +129,19 @@ pub(super) enum Others {
     HaveNothing,
     /// Nor may others of its share.
     OverQuota,
+}
+
+/// What a share got in one pass.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Taken {
+    /// Machines.
+    pub(super) machines: u32,
+    /// New requests that were accepted.
+    pub(super) accepted: u32,
+    /// Requests that want more than it may have now.
+    pub(super) too_large: u32,
+    /// Whether nobody else of it is served in this pass.
+    pub(super) closed: bool,
 }
 
 /// The state of one pass.

@@ -7,24 +7,11 @@ use jiff::Timestamp;
 
 use crate::model::{Request, RequestKey};
 
-use super::serve::{Others, Pass};
+use super::serve::{Others, Pass, Taken};
 use super::turns::{Turn, Turns};
 use crate::decide::WaitReason;
 use crate::decide::request;
 use crate::yard::{Class, Demand, ShareName, overdue_at, share_of, target};
-
-/// What a share got in one pass.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Taken {
-    /// Machines.
-    machines: u32,
-    /// New requests that were accepted.
-    accepted: u32,
-    /// Requests that want more than it may have now.
-    too_large: u32,
-    /// Whether nobody else of it is served in this pass.
-    closed: bool,
-}
 
 /// Why a share may not have what a request wants.
 struct Over {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::decide::capacity;
 use crate::decide::context::Context;
-use crate::decide::reason::{base, machines, of, waits};
+use crate::decide::plan::reason::{base, machines, of, waits};
 use crate::decide::request::leaves_queue;
 use crate::decide::{Note, Plan, Planned, Step, WaitReason};
 use crate::model::{ClassName, Phase, PoolSpec, RecordId, Request, RequestKey};

@@ -3,7 +3,8 @@
 
 use jiff::Timestamp;
 
-use crate::decide::{Note, runtime};
+use crate::decide::Note;
+use crate::decide::health::runtime;
 use crate::model::{Instance, Life, Reason, Threshold, after};
 use crate::yard::ClassRecord;
 

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::decide::{AtGitHub, Note, Plan, Planned, Step, runtime};
+use crate::decide::health::runtime;
+use crate::decide::{AtGitHub, Note, Plan, Planned, Step};
 use crate::model::{Reason, Signal, Threshold, after};
 
 use super::MachineView;

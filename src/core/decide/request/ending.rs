@@ -6,7 +6,8 @@ use jiff::Timestamp;
 
 use super::write;
 use crate::decide::context::Context;
-use crate::decide::{Note, Plan, runtime};
+use crate::decide::health::runtime;
+use crate::decide::{Note, Plan};
 use crate::model::{ConditionType, Request, Status};
 
 /// How long before the end it is said. Of a maximum runtime of less than twice that, at its half.

@@ -7,8 +7,9 @@ use crate::model::{Condition, ConditionType, LONGEST_RUNTIME_MINUTES, MOST_MACHI
 
 use super::{ending, fail, write};
 use crate::decide::context::Context;
-use crate::decide::reason::machines;
-use crate::decide::{Note, Plan, runtime};
+use crate::decide::health::runtime;
+use crate::decide::plan::reason::machines;
+use crate::decide::{Note, Plan};
 use crate::yard::Yard;
 
 /// The end of a request of which a person asked that it fail.

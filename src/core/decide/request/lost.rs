@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 
 use crate::decide::context::Context;
-use crate::decide::reason::{are, machines};
+use crate::decide::plan::reason::{are, machines};
 use crate::decide::{Note, Plan};
 use crate::model::{ConditionType, InstanceId, Life, Phase, Reason, Request, RequestKey, TroubleKind};
 use crate::yard::{Holding, Lost, gives_back, target};

@@ -6,8 +6,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::decide::context::Context;
-use crate::decide::reason::{are, machines};
-use crate::decide::unread::Account;
+use crate::decide::health::unread::Account;
+use crate::decide::plan::reason::{are, machines};
 use crate::decide::{Note, Plan, Planned, WaitReason};
 use crate::model::{ConditionType, Desired, Phase, Record, ReleasedBy, Request, RequestKey, Status};
 use crate::yard::Holding;

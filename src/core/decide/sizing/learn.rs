@@ -7,6 +7,7 @@ use jiff::tz::TimeZone;
 
 use crate::model::{Bins, Demand, HOURS, PoolSpec, after};
 
+use super::hours::hour_of_week;
 use super::needs::{Use, needs};
 use super::pace;
 
@@ -16,14 +17,6 @@ const HOUR: i64 = 3600;
 pub fn zone_of(spec: &PoolSpec) -> TimeZone {
     let named = spec.schedules.first().and_then(|schedule| TimeZone::get(&schedule.time_zone).ok());
     named.unwrap_or(TimeZone::UTC)
-}
-
-/// The hour of the week at a moment, Monday 00:00 to 01:00 being 0. The clock of the zone counts, so an hour that a
-/// change of the clock repeats is learned twice, and one that it skips is not.
-pub fn hour_of_week(at: Timestamp, zone: &TimeZone) -> u16 {
-    let local = at.to_zoned(zone.clone());
-    let day = local.weekday().to_monday_zero_offset().unsigned_abs();
-    u16::from(day) * 24 + u16::from(local.hour().unsigned_abs())
 }
 
 /// The beginning of the hour of a moment.

@@ -9,9 +9,9 @@ use jiff::tz::TimeZone;
 
 use crate::model::{Demand, HOURS, Level, PACE_LEVELS, Pace, after};
 
-use super::learn::hour_of_week;
 use super::levels::{Needs, Part, Promise, greedy};
 use super::needs::Use;
+use crate::decide::sizing::hours::hour_of_week;
 
 /// The time for which a number is set.
 pub const QUARTER: Duration = Duration::from_secs(15 * 60);

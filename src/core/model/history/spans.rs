@@ -3,9 +3,9 @@
 use jiff::Timestamp;
 
 use super::Span;
-use crate::model::identity::RecordId;
-use crate::model::instance::Instance;
-use crate::model::span::{PastSpan, begins, drop_first};
+use crate::model::machine::instance::Instance;
+use crate::model::machine::span::{PastSpan, begins, drop_first};
+use crate::model::record::identity::RecordId;
 
 impl Instance {
     /// Whether a stretch of it was over after this time, as far as its record tells; cheap, for each look at a record.

@@ -7,9 +7,9 @@ use jiff::{Span, Timestamp};
 use serde::Serialize;
 
 use super::HistoryLine;
-use crate::model::event::Event;
-use crate::model::identity::{Key, RecordId};
-use crate::model::item::{AttributeValue, Item};
+use crate::model::record::event::Event;
+use crate::model::record::identity::{Key, RecordId};
+use crate::model::record::item::{AttributeValue, Item};
 use crate::model::record::{Reading, read};
 
 /// How many partitions a day's lines have, and how many its events: each takes 1 000 writes a second.

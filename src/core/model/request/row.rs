@@ -6,14 +6,16 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::{Desired, Intent, Phase, ReleasedBy, Request, Status, TIMEOUT_SECONDS};
-use crate::model::condition::{Condition, known_conditions};
-use crate::model::field::FieldError;
-use crate::model::identity::{Kind, RecordId};
-use crate::model::ids::{ClaimId, InstanceId, LabelSuffix, Repository, RequestKey, RequestName, RunId, Uid};
+use crate::model::pool::selector::InstanceTypes;
 use crate::model::record::Record;
-use crate::model::selector::InstanceTypes;
-use crate::model::state::UsageClass;
-use crate::model::text::cut;
+use crate::model::record::condition::{Condition, known_conditions};
+use crate::model::record::field::FieldError;
+use crate::model::record::identity::{Kind, RecordId};
+use crate::model::record::ids::{
+    ClaimId, InstanceId, LabelSuffix, Repository, RequestKey, RequestName, RunId, Uid,
+};
+use crate::model::record::state::UsageClass;
+use crate::model::record::text::cut;
 
 /// Longest name of a class or a priority. Of what is longer only so much is kept as shows that.
 const LONGEST_NAME: usize = 40;

@@ -11,8 +11,8 @@ use jiff::Timestamp;
 
 use super::errors::{CallError, remedy, would_succeed};
 use super::template::{Template, TemplateChange};
-use super::template_spec::usual_type;
 use super::{Ec2Compute, fleet, terminate};
+use crate::aws::ec2::template::spec::usual_type;
 use crate::model::{InstanceId, InstanceTypes, Launch, LaunchId, LaunchPhase, PoolSpec, UsageClass};
 use crate::ports::{ComputeError, LaunchOrder};
 use crate::preflight::{Check, Outcome};

@@ -1,16 +1,21 @@
 //! Keeps launch templates equal to the specs of their classes. Each class has one, `<table>-<class>`, whose default
 //! version is updated; or it names a template of its owner's, which is checked and never changed.
 
+mod diff;
+mod observed;
+pub(crate) mod spec;
+mod user_data;
+
 use aws_sdk_ec2::Client;
 use aws_sdk_ec2::types::{
     LaunchTemplate, LaunchTemplateVersion, ResourceType, ResponseLaunchTemplateData, TagSpecification,
 };
 
+use super::Ec2Options;
 use super::errors::{CallError, Meaning};
 use super::machine::{CLASS, TABLE, tagged};
-use super::template_diff::differences;
-use super::template_spec::{TemplateSpec, template_name};
-use super::{Ec2Options, observed_template};
+use crate::aws::ec2::template::diff::differences;
+use crate::aws::ec2::template::spec::{TemplateSpec, template_name};
 use crate::model::{ClassName, FieldError, PoolSpec, TableName};
 use crate::ports::ComputeError;
 use crate::store::Difference;
@@ -358,14 +363,14 @@ impl Templates<'_> {
             told => told?,
         };
         let data = version.and_then(|version| version.launch_template_data).ok_or_else(missing)?;
-        match observed_template::problem(&data) {
+        match observed::problem(&data) {
             Some(problem) => Err(refused(&FieldError::new(
                 "launch.launchTemplateId",
                 id,
                 format!("{} is {}", problem.setting, problem.value),
                 problem.fix,
             ))),
-            None => Ok(Template::Provided { id: id.to_owned(), sized: observed_template::sized(&data) }),
+            None => Ok(Template::Provided { id: id.to_owned(), sized: observed::sized(&data) }),
         }
     }
 }
@@ -379,7 +384,7 @@ fn alias(parameter: &str) -> String {
 /// not get machines that outlive their end or give their role away.
 fn matches_spec(version: &LaunchTemplateVersion, wanted: &TemplateSpec) -> bool {
     version.version_description() == Some(wanted.description().as_str())
-        && version.launch_template_data().is_some_and(|data| observed_template::problem(data).is_none())
+        && version.launch_template_data().is_some_and(|data| observed::problem(data).is_none())
 }
 
 fn call<E>(error: &aws_sdk_ec2::error::SdkError<E, aws_sdk_ec2::config::http::HttpResponse>) -> ComputeError

@@ -1,7 +1,7 @@
 //! Why was an action not carried out, and what can a person do about it?
 
-use crate::controller::credential_issuer::CredentialError;
-use crate::controller::run_check::RunProblem;
+use crate::controller::github::credential_issuer::CredentialError;
+use crate::controller::github::run_check::RunProblem;
 use crate::decide::Effect;
 use crate::model::RecordId;
 use crate::ports::{ComputeError, GitHubError, StoreError};

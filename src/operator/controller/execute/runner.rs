@@ -1,6 +1,6 @@
 //! Writes that go with something at GitHub: credentials, and runners that must be gone.
 
-use crate::controller::credential_issuer::{CredentialError, CredentialIssuer, Name};
+use crate::controller::github::credential_issuer::{CredentialError, CredentialIssuer, Name};
 use crate::decide::{AtGitHub, Credential, Effect, StaleRunners, Step};
 use crate::model::{Instance, InstanceArn, RecordId};
 use crate::ports::GitHubError;

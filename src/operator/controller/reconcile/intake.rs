@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::controller::follow::Seen;
-use crate::controller::{events, lease};
+use crate::controller::lease;
+use crate::controller::records::events;
+use crate::controller::sources::follow::Seen;
 use crate::decide::Context;
 use crate::model::{
     ClassName, Instance, InstanceArn, InterruptionAction, Item, Lease, PoolSpec, Reading, RecordId, State,

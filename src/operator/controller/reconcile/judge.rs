@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::decide::{Context, Plan};
-use crate::panics;
+use crate::process::panics;
 use crate::yard::{Observation, Unit};
 
 use super::Loop;

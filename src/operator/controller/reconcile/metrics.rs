@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::controller::{ledger, measure, runs};
+use crate::controller::github::runs;
+use crate::controller::measure;
+use crate::controller::records::ledger;
 use crate::decide::{Change, Planned, effective, first_end};
 use crate::explain;
 use crate::metrics::{OTHER, Source};

@@ -7,14 +7,14 @@ use futures::future::BoxFuture;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::controller::credential_issuer::CredentialIssuer;
-use crate::controller::events::Events;
-use crate::controller::follow::{Follower, Seen};
-use crate::controller::history::{self, Backlog};
-use crate::controller::ordered_watch;
-use crate::controller::{
-    Ports, Settings, doorbell, lease, notices, reruns, runner_gc, runs, sweep, version_clock,
-};
+use crate::controller::github::credential_issuer::CredentialIssuer;
+use crate::controller::github::{reruns, runner_gc, runs, version_clock};
+use crate::controller::records::events::Events;
+use crate::controller::records::history;
+use crate::controller::records::history::Backlog;
+use crate::controller::sources::follow::{Follower, Seen};
+use crate::controller::sources::{doorbell, notices, sweep};
+use crate::controller::{Ports, Settings, lease, ordered_watch};
 use crate::ports::github::RunnerNews;
 use crate::ports::{Delivery, Machine};
 use crate::status::Snapshot;

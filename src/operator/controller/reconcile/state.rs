@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::sync::{mpsc, watch};
 
-use crate::controller::runs;
+use crate::controller::github::runs;
 use crate::ledger::Prices;
 use crate::model::{ClassName, RecordId, TableName, Timing};
 use crate::ports::{Delivery, StoreError};

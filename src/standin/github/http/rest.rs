@@ -1,8 +1,7 @@
 //! GitHub's REST API, the part Runyard uses, in the shapes of GitHub's published description.
 
 use axum::extract::{Path, Query, State};
-use axum::http::header::LINK;
-use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
@@ -12,10 +11,8 @@ use serde_json::{Value, json};
 use super::super::settings_file::RunnerConfig;
 use super::super::shared_state::{StandInFailure, secret};
 use super::super::state::{Refusal, Registration, RunnerId, TokenKind};
+use super::pages::{MAX_PAGE_SIZE, PAGE_SIZE, links};
 use super::{Served, render, runs};
-
-pub(super) const PAGE_SIZE: u64 = 30;
-pub(super) const MAX_PAGE_SIZE: u64 = 100;
 
 pub(super) fn routes() -> Router<Served> {
     let mut router = Router::new()
@@ -161,23 +158,6 @@ async fn list(
     let base = format!("{}{}/actions/runners?per_page={size}", served.shared.url(), place.path());
     let body = Json(json!({"total_count": total, "runners": shown}));
     Ok((links(&base, page, total.div_ceil(size).max(1)), body).into_response())
-}
-
-pub(super) fn links(base: &str, page: u64, last: u64) -> HeaderMap {
-    let mut parts = Vec::new();
-    if page > 1 {
-        parts.push(format!("<{base}&page={}>; rel=\"prev\"", page - 1));
-        parts.push(format!("<{base}&page=1>; rel=\"first\""));
-    }
-    if page < last {
-        parts.push(format!("<{base}&page={}>; rel=\"next\"", page + 1));
-        parts.push(format!("<{base}&page={last}>; rel=\"last\""));
-    }
-    let mut headers = HeaderMap::new();
-    if let (false, Ok(value)) = (parts.is_empty(), HeaderValue::from_str(&parts.join(", "))) {
-        headers.insert(LINK, value);
-    }
-    headers
 }
 
 async fn one(State(served): State<Served>, Path(place): Path<Place>) -> Result<Json<Value>, StandInFailure> {

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use super::super::shared_state::StandInFailure;
 use super::super::state::{HEAD, Refusal, RunId, State as Everything, Which};
-use super::rest::{MAX_PAGE_SIZE, PAGE_SIZE, links};
 use super::{Served, render};
+use crate::github::http::pages::{MAX_PAGE_SIZE, PAGE_SIZE, links};
 
 #[derive(Deserialize)]
 pub(super) struct Place {

@@ -2,11 +2,9 @@
 
 use std::path::Path;
 
-use reqwest::Url;
-
 use super::super::behaviour::PackageBehaviour;
 use super::super::http::wire;
-use super::super::settings_file::RunnerConfig;
+use super::super::settings_file::{RunnerConfig, split};
 use super::args::{Configure, Remove};
 use super::calls::{CallError, Calls};
 use super::files::{self, Identity};
@@ -131,19 +129,6 @@ fn explain(error: &CallError, name: &str) -> String {
         | CallError::Refused(_)
         | CallError::Unreachable(_) => error.to_string(),
     }
-}
-
-/// `http://host:port/owner/name` → the server and the scope.
-pub(in super::super) fn split(url: &str) -> Result<(String, String), String> {
-    let bad = || {
-        format!("Invalid configuration provided for url: {url:?} must be like https://github.com/owner/name")
-    };
-    let parsed = Url::parse(url).map_err(|_| bad())?;
-    let segments: Vec<_> = parsed.path_segments().ok_or_else(bad)?.filter(|s| !s.is_empty()).collect();
-    if segments.is_empty() || segments.len() > 2 {
-        return Err(bad());
-    }
-    Ok((parsed.origin().ascii_serialization(), segments.join("/")))
 }
 
 fn host_name() -> String {

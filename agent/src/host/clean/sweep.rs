@@ -1,0 +1,364 @@
+//! Sweeps the machine for what the job user left outside the claim's directories. It removes everything that this user
+//! owns and that did not exist before the first job: files, queues, shared memory, keys, timers, containers. An object
+//! that cannot be inspected or removed, or that belongs to another user and may have been changed, is an error, and the
+//! machine is not used again.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rustix::fs::{AtFlags, Gid, Mode, StatxFlags, Uid};
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, UnmountFlags};
+
+use super::walk::{Moment, Walk};
+use crate::host::Account;
+use crate::host::files::filesystems::{FilesystemKind, kinds, mounts};
+use crate::host::files::remove::{empty, remove};
+use crate::host::users::ids::Ids;
+use crate::host::users::keys::no_keys;
+use crate::system::disk;
+
+/// What root keeps in a user's name; `{}` is that name.
+const IN_ITS_NAME: [&str; 5] = [
+    "var/spool/cron/crontabs/{}",
+    "var/spool/cron/{}",
+    "var/lib/systemd/linger/{}",
+    "var/mail/{}",
+    "var/spool/mail/{}",
+];
+/// What every new home is filled with.
+const SKELETON: &str = "/etc/skel";
+/// The most of a directory's attributes' names, in bytes (`limits.h`: XATTR_LIST_MAX).
+const ATTRIBUTES: usize = 64 * 1024;
+/// How many left-overs are named.
+const NAMED: usize = 5;
+
+/// Where a job may have left something, and with what it is looked for.
+#[derive(Clone, Debug)]
+pub struct SweepPaths {
+    /// Trees to look through, with every file system of the machine's own mounted in them.
+    pub trees: Vec<PathBuf>,
+    /// Where containers are asked for, if anything is there.
+    pub docker: PathBuf,
+    /// The agent's program, for what only the user jobs run as can do.
+    pub program: PathBuf,
+    /// Where file systems are mounted that are not the machine's own and that jobs may write to all the same.
+    pub spare: Vec<PathBuf>,
+    /// What survives claims, where the machine keeps anything.
+    pub kept: Option<PathBuf>,
+}
+
+impl Default for SweepPaths {
+    fn default() -> Self {
+        let program = std::env::current_exe().unwrap_or_else(|_| "/usr/local/bin/runyard-agent".into());
+        Self {
+            trees: vec!["/".into()],
+            docker: "/var/run/docker.sock".into(),
+            program,
+            spare: Vec::new(),
+            kept: None,
+        }
+    }
+}
+
+/// Removes everything that the job user owns, and proves it. `begun` is when its first job could begin, none where
+/// there was none; `queues` is a directory at which the message queues can be mounted.
+///
+/// # Guarantees
+/// - On success nothing that the user owns is left on the machine's own file systems, in its homes (which are made
+///   anew), as System V object, message queue or key, nor any container.
+/// - It removes only what the user owns and what did not exist before `begun`.
+///
+/// # Assumes
+/// - No process of the user is alive; whoever calls it ends them before and looks again afterwards.
+/// - Its jobs wrote to no file system that is not the machine's own; whoever calls it makes sure of that.
+/// - It runs as root.
+///
+/// # Errors
+/// Something is left or cannot be inspected; something older than the first job belongs to the user; or a file of
+/// another user that the job could write to was changed. The machine must not be used again.
+pub(crate) fn sweep(
+    account: &Account,
+    ids: &Ids,
+    places: &SweepPaths,
+    begun: Option<Moment>,
+    queues: &Path,
+) -> io::Result<()> {
+    for pattern in IN_ITS_NAME {
+        remove(&Path::new("/").join(pattern.replace("{}", &account.name)))?;
+    }
+    remove_ipc(ids)?;
+    remove_containers(&places.docker)?;
+    let queues = Queues::mount(queues)?;
+    let kinds = kinds(&mounts()?);
+    let homes = homes(account.uid);
+    for home in &homes {
+        renew_home(home, account, ids, |mount| kinds.get(&mount) == Some(&FilesystemKind::Own))?;
+    }
+    let kept = places.kept.as_deref();
+    let walk = Walk { ids, begun, kinds: &kinds, homes: &homes, kept };
+    let trees: Vec<_> = places.trees.iter().chain(queues.iter().map(|q| &q.place)).cloned().collect();
+    let found = walk.over(&trees)?;
+    found.left.iter().try_for_each(|path| remove(path))?;
+    drop(queues);
+    let whose = &account.name;
+    told(&found.older, &format!("were {whose}'s before its first job, and are not a job's to be removed"))?;
+    told(&found.changed, &format!("are not {whose}'s, but it may write to them and they were changed"))?;
+    let left = ipc(ids)?;
+    if !left.is_empty() {
+        return Err(io::Error::other(format!("{} System V objects of {whose} do not go", left.len())));
+    }
+    no_keys(&places.program, account, ids)
+}
+
+/// What is the user's before any job ran: cleaning would remove it. Homes as they are made are no matter.
+///
+/// # Errors
+/// There is something, or that cannot be told.
+pub(crate) fn nothing_is_given(account: &Account, ids: &Ids, places: &SweepPaths) -> io::Result<()> {
+    let (kinds, homes) = (kinds(&mounts()?), homes(account.uid));
+    let kept = places.kept.as_deref();
+    let walk = Walk { ids, begun: None, kinds: &kinds, homes: &homes, kept };
+    let mut given = walk.over(&places.trees)?.older;
+    given.retain(|path| !is_usual(path, &homes, account));
+    given.sort();
+    given.dedup_by(|path, above| path.starts_with(above));
+    told(
+        &given,
+        &format!(
+            "are {0}'s before any job ran, and what is {0}'s is removed after each run: give them to root (chown -R \
+             root: PATH), or name another job_user",
+            account.name
+        ),
+    )
+}
+
+/// What comes with an account.
+fn is_usual(path: &Path, homes: &BTreeSet<PathBuf>, account: &Account) -> bool {
+    let in_its_name = |pattern: &str| path == Path::new("/").join(pattern.replace("{}", &account.name));
+    IN_ITS_NAME.iter().any(|pattern| in_its_name(pattern))
+        || homes.iter().any(|home| {
+            path.strip_prefix(home)
+                .is_ok_and(|rest| Path::new(SKELETON).join(rest).symlink_metadata().is_ok())
+        })
+}
+
+/// An error that names some of these, if there are any.
+fn told(paths: &[PathBuf], what: &str) -> io::Result<()> {
+    if paths.is_empty() {
+        return Ok(());
+    }
+    let names: Vec<_> = paths.iter().take(NAMED).map(|path| path.display().to_string()).collect();
+    let more = paths.len().saturating_sub(NAMED);
+    let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+    Err(io::Error::other(format!("{}{more} {what}", names.join(", "))))
+}
+
+/// Directories that are the user's by right: they are emptied and stay.
+fn homes(uid: u32) -> BTreeSet<PathBuf> {
+    let home =
+        nix::unistd::User::from_uid(nix::unistd::Uid::from_raw(uid)).ok().flatten().map(|user| user.dir);
+    home.into_iter().chain([PathBuf::from(format!("/run/user/{uid}"))]).collect()
+}
+
+/// Empties a home, and makes it anew in its place: its attributes, its lists and its mode are a job's, too.
+fn renew_home(home: &Path, account: &Account, ids: &Ids, is_own: impl FnOnce(u64) -> bool) -> io::Result<()> {
+    if !home.symlink_metadata().is_ok_and(|found| found.is_dir() && ids.owns(found.uid())) {
+        return Ok(());
+    }
+    let renew = || {
+        let dir = disk::open_dir(home)?;
+        let found = rustix::fs::statx(&dir, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID)?;
+        if !is_own(found.stx_mnt_id) {
+            return Ok(());
+        }
+        empty(home)?;
+        let mut names = Vec::with_capacity(ATTRIBUTES);
+        match rustix::fs::flistxattr(&dir, rustix::buffer::spare_capacity(&mut names)) {
+            Ok(_) | Err(Errno::NOTSUP) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let given = |name: &&[u8]| !name.is_empty() && !name.starts_with(b"security.");
+        for name in names.split(|b| *b == 0).filter(given) {
+            match rustix::fs::fremovexattr(&dir, name) {
+                Ok(()) | Err(Errno::NODATA) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let (uid, gid) = (Uid::from_raw(account.uid), Gid::from_raw(account.gid));
+        rustix::fs::fchown(&dir, Some(uid), Some(gid))?;
+        Ok(rustix::fs::fchmod(&dir, Mode::RWXU)?)
+    };
+    renew().map_err(|e: io::Error| disk::at(home, &e))
+}
+
+/// Message queues, where they can be looked at: the kernel keeps them whether or not they are mounted anywhere.
+struct Queues {
+    place: PathBuf,
+}
+
+impl Queues {
+    /// None where the kernel knows no queues, or shows them elsewhere and lets nobody mount them.
+    fn mount(place: &Path) -> io::Result<Option<Self>> {
+        disk::private_dir(place)?;
+        let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+        match rustix::mount::mount("mqueue", place, "mqueue", flags, None) {
+            Ok(()) => Ok(Some(Self { place: place.to_owned() })),
+            Err(Errno::NODEV) => Ok(None),
+            Err(Errno::PERM) if mounts()?.iter().any(|mount| mount.name == "mqueue") => Ok(None),
+            Err(error) => {
+                Err(io::Error::other(format!("message queues are mounted nowhere and cannot be: {error}")))
+            }
+        }
+    }
+}
+
+impl Drop for Queues {
+    fn drop(&mut self) {
+        if let Err(error) = rustix::mount::unmount(&self.place, UnmountFlags::DETACH) {
+            tracing::warn!(%error, "message queues stay mounted at {}", self.place.display());
+        }
+    }
+}
+
+/// System V objects of an account's: which option of `ipcrm` removes it, and its number.
+fn ipc(ids: &Ids) -> io::Result<Vec<(&'static str, String)>> {
+    let mut found = Vec::new();
+    for (kind, option) in [("shm", "-m"), ("sem", "-s"), ("msg", "-q")] {
+        let path = format!("/proc/sysvipc/{kind}");
+        let table = match fs::read_to_string(&path) {
+            Ok(table) => table,
+            // A kernel without them.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(disk::at(Path::new(&path), &error)),
+        };
+        found.extend(ipc_of(&table, ids).into_iter().map(|id| (option, id)));
+    }
+    Ok(found)
+}
+
+/// The numbers of an account's objects in a table of `/proc/sysvipc`, whose first line names the columns.
+fn ipc_of(table: &str, ids: &Ids) -> Vec<String> {
+    let mut lines = table.lines();
+    let columns: Vec<&str> = lines.next().unwrap_or_default().split_whitespace().collect();
+    let owners: Vec<usize> =
+        (0..columns.len()).filter(|index| matches!(columns[*index], "uid" | "cuid")).collect();
+    let of_user = |line: &str| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let owner = |index: &usize| fields.get(*index)?.parse().ok();
+        let is = owners.iter().filter_map(owner).any(|uid: u32| ids.owns(uid));
+        is.then(|| fields.get(1).map(|id| (*id).to_owned())).flatten()
+    };
+    lines.filter_map(of_user).collect()
+}
+
+fn remove_ipc(ids: &Ids) -> io::Result<()> {
+    for (option, id) in ipc(ids)? {
+        call("ipcrm", &[option, &id])?;
+    }
+    Ok(())
+}
+
+/// Where a container engine runs, a job with a way to it has left what it wants there: everything goes.
+fn remove_containers(socket: &Path) -> io::Result<()> {
+    if UnixStream::connect(socket).is_err() {
+        return Ok(());
+    }
+    let host = format!("unix://{}", socket.display());
+    let docker = |arguments: &[&str]| call("docker", &[&["--host", &host], arguments].concat());
+    let containers = docker(&["ps", "--all", "--quiet"])?;
+    for container in containers.split_whitespace() {
+        docker(&["rm", "--force", "--volumes", container])?;
+    }
+    docker(&["system", "prune", "--all", "--force", "--volumes"])?;
+    docker(&["volume", "prune", "--all", "--force"])?;
+    docker(&["builder", "prune", "--all", "--force"])?;
+    for list in [
+        &["ps", "--all", "--quiet"][..],
+        &["volume", "ls", "--quiet"],
+        &["images", "--all", "--quiet"],
+        &["network", "ls", "--quiet", "--filter", "type=custom"],
+    ] {
+        let left = docker(list)?;
+        if !left.trim().is_empty() {
+            let count = left.split_whitespace().count();
+            return Err(io::Error::other(format!("docker {}: {count} do not go", list.join(" "))));
+        }
+    }
+    Ok(())
+}
+
+/// What a program prints, if it succeeds.
+fn call(program: &str, arguments: &[&str]) -> io::Result<String> {
+    let failed = |why: String| io::Error::other(format!("{program} {}: {why}", arguments.join(" ")));
+    let output = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| failed(error.to_string()))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        return Err(failed(format!("{}: {said}", output.status)));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ids(uid: u32) -> Ids {
+        Ids::of(&Account { name: "nobody-of-that-name".to_owned(), uid, gid: uid }).unwrap()
+    }
+
+    #[test]
+    fn objects_are_found_by_owner_or_creator_whatever_the_columns_are() {
+        let table = "       key      shmid perms                  size  cpid  lpid nattch   uid   gid  cuid  cgid\n\
+                              0         11  1600                  4096   100   100      0  1001  1001  1001  1001\n\
+                              0         12  1600                  4096   100   100      0     0     0  1001  1001\n\
+                              0       1001  1600                  4096  1001  1001      0     0     0     0     0\n";
+        assert_eq!(ipc_of(table, &ids(1001)), ["11", "12"]);
+        assert_eq!(ipc_of(table, &ids(7)), Vec::<String>::new());
+        assert_eq!(ipc_of("", &ids(7)), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_comes_with_an_account_is_usual_and_a_cache_in_its_home_is_not() {
+        let account = Account { name: "runner".to_owned(), uid: 1001, gid: 1001 };
+        let homes = BTreeSet::from([PathBuf::from("/home/runner")]);
+        let usual = |path: &str| is_usual(Path::new(path), &homes, &account);
+        assert!(usual("/var/mail/runner") && !usual("/var/mail/other"));
+        assert!(!usual("/home/runner/.cargo-of-the-image") && !usual("/opt/hostedtoolcache"));
+        for entry in fs::read_dir(SKELETON).into_iter().flatten().flatten() {
+            assert!(usual(&format!("/home/runner/{}", entry.file_name().display())));
+        }
+    }
+
+    #[test]
+    fn a_home_is_emptied_and_what_a_job_gave_it_goes() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let (uid, gid) = (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw());
+        let account = Account { name: "nobody-of-that-name".to_owned(), uid, gid };
+        fs::write(dir.path().join(".bashrc"), "x").unwrap();
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        let marked = rustix::fs::setxattr(dir.path(), "user.canary", b"x", rustix::fs::XattrFlags::empty());
+        renew_home(dir.path(), &account, &ids(uid), |_| true).unwrap();
+        assert_eq!(fs::metadata(dir.path()).unwrap().mode() & 0o7777, 0o700);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+        if marked.is_ok() {
+            let mut value = [0; 8];
+            assert!(rustix::fs::getxattr(dir.path(), "user.canary", &mut value).is_err());
+        }
+        fs::write(dir.path().join("file"), "x").unwrap();
+        for (ids, own) in [(ids(uid + 1), true), (ids(uid), false)] {
+            renew_home(dir.path(), &account, &ids, |_| own).unwrap();
+            assert!(dir.path().join("file").exists(), "it is not the account's, or not the machine's");
+        }
+    }
+}

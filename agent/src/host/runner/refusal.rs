@@ -1,0 +1,203 @@
+//! Refuses jobs of other runs. GitHub matches labels and nothing else, so any run may send a job to this machine by its
+//! label. The runner calls this program before a job's first step (`ACTIONS_RUNNER_HOOK_JOB_STARTED`). A job of another
+//! run or repository than the claim's never begins, and the agent cleans the machine.
+
+use std::convert::Infallible;
+use std::fs::{self, OpenOptions, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::stat::Mode;
+use tokio::net::unix::pipe;
+
+use crate::host::Host;
+use crate::host::files::remove::remove;
+use crate::system::disk;
+use crate::task::Holder;
+
+/// What the runner is told to call, below the directory of the hook (actions/runner, `JobExtension.cs`). It chooses the
+/// shell by the ending.
+const SCRIPT: &str = "job-started.sh";
+/// What says whose jobs may begin, once a runner that was registered ahead is lent.
+const LENT: &str = "lent.sh";
+/// How often it is looked for, ten times a second: longer than an agent needs to learn of its claim.
+const LOOKS: u32 = 1200;
+/// No run of GitHub's.
+const NOBODY: &str = "0";
+/// Where a refusal is written: every user may, and nobody but root can read it or take it back.
+const REFUSED: &str = "refused";
+/// How the runner finds the script.
+pub(crate) const HOOK: &str = "ACTIONS_RUNNER_HOOK_JOB_STARTED";
+
+/// Why a job may not be done for a holder; none if it may. A run's later attempt is the same run. A run id that is not
+/// a number is no run of GitHub's: its repository alone is compared then, and its run alone where that is not known.
+fn refusal(holder: &Holder, run: &str, repository: &str) -> Option<String> {
+    let number = !holder.run.is_empty() && holder.run.bytes().all(|b| b.is_ascii_digit());
+    let other_run = number && run != holder.run;
+    let other_repository =
+        !holder.repository.is_empty() && !holder.repository.eq_ignore_ascii_case(repository);
+    if holder.run == NOBODY {
+        return Some(format!(
+            "Runyard lent this machine to nobody yet, and this job is of run {run} of {repository}."
+        ));
+    }
+    (other_run || other_repository).then(|| {
+        format!(
+            "Runyard lent this machine to run {} of {}, and this job is of run {run} of {repository}: give its runs-on \
+             the label that was provisioned for its own run.",
+            holder.run, holder.repository
+        )
+    })
+}
+
+/// The runner's hook: returns if the job may begin. If it may not, that is said and written down, and nothing goes on
+/// until the agent ends it: where a hook fails, the runner still does the steps that are always to be done.
+///
+/// # Errors
+/// The refusal cannot be written down; the job fails then.
+pub fn job_started(holder: &Holder, run: &str, repository: &str, refused: &Path) -> io::Result<()> {
+    let Some(why) = refusal(holder, run, repository) else { return Ok(()) };
+    wait_for_the_end(&why, refused).map(|never| match never {})
+}
+
+fn wait_for_the_end(why: &str, refused: &Path) -> io::Result<Infallible> {
+    let deaf = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP]);
+    deaf.thread_block()?;
+    println!("::error::{why}");
+    let mut pipe = OpenOptions::new().write(true).open(refused).map_err(|e| disk::at(refused, &e))?;
+    pipe.write_all(format!("{why}\n").as_bytes()).map_err(|e| disk::at(refused, &e))?;
+    // What is in a pipe is there for as long as somebody has it open: an agent that starts again finds it.
+    loop {
+        std::thread::sleep(Duration::from_secs(3600));
+    }
+}
+
+fn quoted(word: &str) -> String {
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+/// A hook that waits until it is said whose jobs may begin; `never` is what it becomes when nobody says so.
+fn waiting(lent: &Path, never: &str) -> String {
+    let lent = quoted(&lent.display().to_string());
+    format!(
+        "#!/bin/sh\nn=0\nwhile [ ! -e {lent} ]; do\n  n=$((n + 1))\n  [ $n -le {LOOKS} ] || exec {never}\n  sleep \
+         0.1\ndone\nexec /bin/sh {lent}\n"
+    )
+}
+
+fn write_script(path: &Path, text: &str) -> io::Result<()> {
+    disk::create_anew(path)?.write_all(text.as_bytes())?;
+    fs::set_permissions(path, Permissions::from_mode(0o755)).map_err(|e| disk::at(path, &e))
+}
+
+impl Host {
+    /// Writes the hook for a holder; where it is.
+    pub(crate) fn write_hook(&self, holder: &Holder) -> io::Result<PathBuf> {
+        let dir = self.layout.hook();
+        let (script, refused, lent) = (dir.join(SCRIPT), dir.join(REFUSED), dir.join(LENT));
+        remove(&lent)?;
+        remove(&refused)?;
+        nix::unistd::mkfifo(&refused, Mode::S_IRUSR | Mode::S_IWUSR)?;
+        fs::set_permissions(&refused, Permissions::from_mode(0o622))?;
+        if holder.run.is_empty() {
+            // Nobody's yet: a job waits until it is somebody's.
+            let nobody = Holder { run: NOBODY.to_owned(), ..Holder::default() };
+            let text = waiting(&lent, &self.hook_words(&nobody));
+            return write_script(&script, &text).map(|()| script);
+        }
+        write_script(&script, &format!("#!/bin/sh\nexec {}\n", self.hook_words(holder)))?;
+        Ok(script)
+    }
+
+    /// Tells a runner that was registered ahead whose jobs may begin.
+    pub(crate) fn lend_runner(&self, holder: &Holder) -> io::Result<()> {
+        let (next, lent) = (self.layout.hook().join("lent.next"), self.layout.hook().join(LENT));
+        write_script(&next, &format!("exec {}\n", self.hook_words(holder)))?;
+        // In one step: a job may look for it right now.
+        fs::rename(&next, &lent).map_err(|e| disk::at(&lent, &e))
+    }
+
+    /// The program that judges a job, and for whom.
+    fn hook_words(&self, holder: &Holder) -> String {
+        let refused = self.layout.hook().join(REFUSED);
+        let words = [
+            self.settings.places.program.display().to_string(),
+            "job-started".to_owned(),
+            holder.run.clone(),
+            holder.repository.clone(),
+            refused.display().to_string(),
+        ];
+        words.map(|word| quoted(&word)).join(" ")
+    }
+
+    /// Waits until a job was refused. Never where nobody could say so.
+    pub(crate) async fn refused(&self) {
+        let path = self.layout.hook().join(REFUSED);
+        let pipe = match pipe::OpenOptions::new().read_write(true).open_receiver(&path) {
+            Ok(pipe) => pipe,
+            Err(error) => {
+                tracing::warn!(%error, "{}: jobs of other runs are not refused", path.display());
+                return std::future::pending().await;
+            }
+        };
+        let mut byte = [0];
+        while pipe.readable().await.is_err() || pipe.try_read(&mut byte).is_err() {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    /// The hook of a runner at rest does not let go before somebody has its machine, and does then what it is told.
+    #[test]
+    fn a_job_that_comes_before_the_claim_is_held_until_the_machine_is_lent() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        write_script(&at("hook"), &waiting(&at(LENT), "false")).unwrap();
+        let judge = at("judged");
+        let mut job = Command::new("/bin/sh").arg(at("hook")).stdin(Stdio::null()).spawn().unwrap();
+        write_script(&at("next"), &format!("exec touch {}\n", quoted(judge.to_str().unwrap()))).unwrap();
+        assert!(!judge.exists() && job.try_wait().unwrap().is_none(), "nobody has it yet");
+        fs::rename(at("next"), at(LENT)).unwrap();
+        assert!(job.wait().unwrap().success());
+        assert!(judge.exists(), "whose job it is was asked after the claim");
+    }
+
+    #[test]
+    fn a_job_of_nobodys_machine_is_refused() {
+        let nobody = Holder { run: NOBODY.to_owned(), ..Holder::default() };
+        for (run, repository) in [("42", "acme/web"), ("", ""), (NOBODY, "acme/web")] {
+            assert!(refusal(&nobody, run, repository).is_some_and(|why| why.contains("nobody")));
+        }
+    }
+
+    #[test]
+    fn a_job_of_another_run_or_repository_is_refused_and_a_later_attempt_is_not() {
+        let holder = |run: &str, repository: &str| Holder {
+            run: run.to_owned(),
+            repository: repository.to_owned(),
+            ..Holder::default()
+        };
+        let refused = |run: &str, repository: &str, job: (&str, &str)| {
+            refusal(&holder(run, repository), job.0, job.1).is_some()
+        };
+        assert!(!refused("42", "acme/web", ("42", "Acme/Web")), "an attempt has no number of its own here");
+        assert!(
+            refused("42", "acme/web", ("43", "acme/web")) && refused("42", "acme/web", ("42", "evil/web"))
+        );
+        assert!(refused("42", "acme/web", ("", "")) && refused("42", "", ("43", "acme/web")));
+        assert!(!refused("42", "", ("42", "acme/web")), "a record that names no repository");
+        assert!(!refused("nightly", "acme/web", ("7", "acme/web")));
+        assert!(refused("nightly", "acme/web", ("7", "evil/web")));
+        let why = refusal(&holder("42", "acme/web"), "43", "evil/web").unwrap();
+        assert!(
+            why.contains("run 42 of acme/web") && why.contains("run 43 of evil/web") && !why.contains('\n')
+        );
+    }
+}

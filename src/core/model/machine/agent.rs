@@ -1,0 +1,227 @@
+//! The agent record. Only the agent writes it, and only while it exists. It may contain lies, so the operator believes
+//! it for the claim it names and for nothing else.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Deserializer, Serialize};
+
+use super::ahead::AheadReport;
+use super::keep::KeptDirectories;
+use crate::model::record::Record;
+use crate::model::record::field::FieldError;
+use crate::model::record::identity::{Kind, RecordId};
+use crate::model::record::ids::InstanceArn;
+use crate::model::record::item::AttributeValue;
+use crate::model::record::state::{Signal, words};
+
+words! {
+    /// The kinds of interruption.
+    InterruptionAction {
+        /// It will be ended, two minutes from the notice.
+        Terminate = "terminate",
+        /// It will be stopped, which is the same for us.
+        Stop = "stop",
+        /// EC2 recommends to rebalance: it is at risk.
+        Rebalance = "rebalance",
+    }
+}
+
+words! {
+    /// What is done about a machine that EC2 expects to take back, but not for certain.
+    Rebalance {
+        /// Nothing.
+        Ignore = "ignore",
+        /// It is claimed last, and leaves the pool once its replacement is idle.
+        Last = "last",
+        /// It leaves the pool at once, or does not enter it.
+        End = "end",
+    }
+}
+
+words! {
+    /// Why a runner does not listen.
+    TroubleKind {
+        /// It cannot reach GitHub, or GitHub is not well.
+        Unreachable = "unreachable",
+        /// GitHub has a session of its name already.
+        Conflict = "conflict",
+        /// It ended without being asked, and is registered anew.
+        Ended = "ended",
+    }
+}
+
+impl TroubleKind {
+    /// What becomes of it, for people.
+    #[must_use]
+    pub const fn what_next(self) -> &'static str {
+        match self {
+            Self::Unreachable => "it goes on trying for as long as its machine may wait",
+            Self::Conflict => "GitHub lets go of a dead session within four minutes",
+            Self::Ended => "it is registered anew under the claim's next name",
+        }
+    }
+}
+
+/// What keeps the runner of a claim from listening.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RunnerTrouble {
+    /// Since when, by the agent's clock; for people.
+    pub since: Timestamp,
+    /// What.
+    pub kind: TroubleKind,
+    /// In words, at most [`RunnerTrouble::WORDS`] bytes.
+    pub words: String,
+}
+
+impl RunnerTrouble {
+    /// The most bytes of its words.
+    pub const WORDS: usize = 200;
+
+    /// The form that records carry.
+    pub fn attribute(&self) -> AttributeValue {
+        let text = |text: &str| AttributeValue::S(text.to_owned());
+        let since = text(&self.since.to_string());
+        let pairs = [("since", since), ("kind", text(self.kind.as_str())), ("words", text(&self.words))];
+        AttributeValue::M(pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
+    }
+}
+
+/// A kind that only a newer agent knows is no trouble here, and leaves the record readable.
+fn known_trouble<'de, D: Deserializer<'de>>(from: D) -> Result<Option<RunnerTrouble>, D::Error> {
+    #[derive(Deserialize)]
+    struct Told {
+        since: Timestamp,
+        kind: String,
+        #[serde(default)]
+        words: String,
+    }
+    let Told { since, kind, words } = Told::deserialize(from)?;
+    Ok(kind.parse().ok().map(|kind| RunnerTrouble { since, kind, words }))
+}
+
+/// A notice from EC2 that the agent saw in its metadata.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Interruption {
+    /// What will happen.
+    pub action: InterruptionAction,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// The agent record. Born with `heartbeatSeq` 0 in the transaction that creates the instance.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Agent {
+    /// The machine, from the key.
+    #[serde(skip)]
+    pub arn: Option<InstanceArn>,
+    /// Its signal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal: Option<Signal>,
+    /// For which claim; `""` for `UD_OK` and `UD_FAILED`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal_claim_id: Option<String>,
+    /// For which run; for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal_run_id: Option<String>,
+    /// When, by the agent's clock; for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal_at: Option<Timestamp>,
+    /// Why, at most a few hundred characters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal_detail: Option<String>,
+    /// When it last wrote, by its own clock; for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heartbeat_at: Option<Timestamp>,
+    /// Rises with every write of the agent; liveness is judged by it.
+    #[serde(default)]
+    pub heartbeat_seq: u64,
+    /// The agent's version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_version: Option<String>,
+    /// The name under which its runner is registered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runner_name: Option<String>,
+    /// GitHub's number of that runner: it is removed by it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runner_id: Option<u64>,
+    /// Its X25519 public key, base64.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub public_key: Option<String>,
+    /// A notice from EC2.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interruption: Option<Interruption>,
+    /// The number of the last box that is of no more use: its single-use runner served, or its runner ended unasked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub registration_done: Option<u64>,
+    /// What its machine keeps for later claims.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub kept: KeptDirectories,
+    /// The runner that it registered ahead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ahead: Option<AheadReport>,
+    /// What keeps the runner of its claim from listening.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "known_trouble")]
+    pub runner_trouble: Option<RunnerTrouble>,
+    /// When it was last written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub updated_at: Option<Timestamp>,
+}
+
+impl Agent {
+    /// The key of a machine's agent record.
+    pub fn key_of(arn: &InstanceArn) -> RecordId {
+        RecordId::Agent(arn.clone())
+    }
+
+    /// The record as it is created with its instance.
+    pub fn born(arn: &InstanceArn, now: Timestamp) -> Self {
+        Self {
+            arn: Some(arn.clone()),
+            signal: None,
+            signal_claim_id: None,
+            signal_run_id: None,
+            signal_at: None,
+            signal_detail: None,
+            heartbeat_at: None,
+            heartbeat_seq: 0,
+            agent_version: None,
+            runner_name: None,
+            runner_id: None,
+            public_key: None,
+            interruption: None,
+            registration_done: None,
+            kept: KeptDirectories::new(),
+            ahead: None,
+            runner_trouble: None,
+            updated_at: Some(now),
+        }
+    }
+
+    /// Its signal for this claim, if it has one.
+    pub fn says(&self, claim: &str) -> Option<Signal> {
+        self.signal.filter(|_| self.signal_claim_id.as_deref().unwrap_or_default() == claim)
+    }
+}
+
+impl Record for Agent {
+    const KIND: Kind = Kind::Agent;
+    type Row = Self;
+
+    fn key(&self) -> RecordId {
+        self.arn.as_ref().map_or_else(|| RecordId::new("agent#", "agent"), Self::key_of)
+    }
+
+    fn to_row(&self) -> Self {
+        self.clone()
+    }
+
+    fn from_row(key: &RecordId, row: Self) -> Result<Self, FieldError> {
+        let arn = match key.agent() {
+            Some(arn) => arn.clone(),
+            None => InstanceArn::parse(key.pk().strip_prefix("agent#").unwrap_or_default())?,
+        };
+        Ok(Self { arn: Some(arn), ..row })
+    }
+}

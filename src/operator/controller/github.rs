@@ -1,0 +1,16 @@
+//! What the loop asks of GitHub: credentials, where runs stand, and which runners are left over.
+
+mod ahead;
+mod answers;
+pub(crate) mod credential_issuer;
+mod groups;
+mod memory;
+mod provenance;
+mod removal;
+pub(crate) mod reruns;
+mod rests;
+pub(crate) mod run_check;
+pub(crate) mod runner_gc;
+pub(crate) mod runs;
+mod tokens;
+pub(crate) mod version_clock;

@@ -1,0 +1,332 @@
+//! Issues credentials to machines: it mints them at GitHub, caches those that can be used again, and seals them to a
+//! machine's public key. No credential is ever printed.
+
+use std::sync::Arc;
+
+use crypto_box::aead::rand_core::{CryptoRng, RngCore};
+use jiff::{SignedDuration, Timestamp};
+use tokio::sync::Notify;
+
+use crate::decide::RunnerConfig;
+use crate::model::{
+    Instance, Registration, RegistrationCredential, RegistrationMode, RemovalCredential, Repository,
+    RequestKey, runner_name, seal,
+};
+use crate::ports::github::{JobConfig, RunnerSpec, Scope, Token};
+use crate::ports::{Clock, Entropy, GitHub, GitHubError};
+
+use super::groups::Groups;
+use super::run_check::{RunCheck, RunProblem};
+use super::tokens::{Purpose, Tokens};
+use crate::controller::github::memory::PutOff;
+use crate::controller::github::memory::Registered;
+
+/// The number of every organisation's default group, and the only one a repository's runners are in.
+const DEFAULT_GROUP: u64 = 1;
+
+/// A runner group that an organisation does not have.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the organisation {owner} has no runner group {name:?}; create it, or change the class's runnerGroup"
+)]
+pub struct UnknownGroup {
+    /// The organisation.
+    pub owner: String,
+    /// The group the pool record names.
+    pub name: String,
+}
+
+/// Why a machine did not get its credential.
+#[derive(Debug, thiserror::Error)]
+pub enum CredentialError {
+    /// GitHub did not give it.
+    #[error(transparent)]
+    GitHub(#[from] GitHubError),
+    /// The class of the request names a runner group that the organisation does not have.
+    #[error("{problem}")]
+    Group {
+        /// The request.
+        request: Box<RequestKey>,
+        /// Which group is missing where.
+        problem: UnknownGroup,
+    },
+    /// The machine has not shown a usable key.
+    #[error("the machine's public key cannot be used")]
+    Key,
+    /// GitHub did not do what only a runner needs that is registered ahead, for which nobody waits.
+    #[error("the runner was not registered ahead of a claim: {0}")]
+    AtRest(GitHubError),
+    /// GitHub does not show the runner of this number, or not as its agent does.
+    #[error("GitHub does not show a runner {0} of that name that listens")]
+    NotSeen(u64),
+    /// GitHub did not give a runner that was registered ahead the label of its claim.
+    #[error("the label was not set: {0}")]
+    Label(GitHubError),
+    /// A runner that was to be deleted has a job, so it has the label of its claim.
+    #[error("the runner has a job already")]
+    Labelled,
+    /// GitHub does not know the request's run.
+    #[error("{problem}")]
+    Run {
+        /// The request.
+        request: Box<RequestKey>,
+        /// What GitHub says of its run.
+        problem: RunProblem,
+    },
+}
+
+/// Mints, caches and seals credentials.
+pub struct CredentialIssuer {
+    pub(crate) github: Arc<dyn GitHub>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) entropy: Arc<dyn Entropy>,
+    pub(crate) organization: bool,
+    pub(crate) tokens: Tokens,
+    pub(crate) ahead: Registered,
+    pub(crate) put_off: PutOff,
+    /// A machine said that GitHub takes no runner of its version.
+    pub(crate) doubted: Notify,
+    /// None: requests are believed.
+    runs: Option<RunCheck>,
+    groups: Groups,
+}
+
+/// The operator's randomness, for ciphers.
+pub(crate) struct Random<'a>(pub(crate) &'a dyn Entropy);
+
+impl RngCore for Random<'_> {
+    fn next_u32(&mut self) -> u32 {
+        let mut bytes = [0; 4];
+        self.0.fill(&mut bytes);
+        u32::from_le_bytes(bytes)
+    }
+
+    fn next_u64(&mut self) -> u64 {
+        let mut bytes = [0; 8];
+        self.0.fill(&mut bytes);
+        u64::from_le_bytes(bytes)
+    }
+
+    fn fill_bytes(&mut self, buffer: &mut [u8]) {
+        self.0.fill(buffer);
+    }
+
+    fn try_fill_bytes(&mut self, buffer: &mut [u8]) -> Result<(), crypto_box::aead::rand_core::Error> {
+        self.0.fill(buffer);
+        Ok(())
+    }
+}
+
+impl CryptoRng for Random<'_> {}
+
+impl CredentialIssuer {
+    /// An issuer for one GitHub; `verify_run` is the setting `github.verify_run`.
+    pub fn new(
+        github: Arc<dyn GitHub>,
+        clock: Arc<dyn Clock>,
+        entropy: Arc<dyn Entropy>,
+        organization: bool,
+        verify_run: bool,
+    ) -> Self {
+        let tokens = Tokens::new(Arc::clone(&github), Arc::clone(&clock));
+        let runs = verify_run.then(|| RunCheck::new(Arc::clone(&github), Arc::clone(&clock)));
+        let (groups, ahead, put_off) = (Groups::default(), Registered::default(), PutOff::default());
+        let doubted = Notify::new();
+        Self { github, clock, entropy, organization, tokens, ahead, put_off, doubted, runs, groups }
+    }
+
+    /// Where the runners for a repository are registered.
+    pub(crate) fn scope_in(&self, repository: &Repository) -> Scope {
+        let owner = repository.owner().to_owned();
+        if self.organization {
+            Scope::Organization { owner }
+        } else {
+            Scope::Repository { owner, name: repository.name().to_owned() }
+        }
+    }
+
+    /// Attaches the registration credential to a claimed machine's record, if a token is cached. It never calls GitHub,
+    /// so that no claim waits for it.
+    pub fn attach_registration(&self, next: &mut Instance, runner: &RunnerConfig) {
+        let scope = self.scope_in(&runner.request.repository);
+        if runner.mode == RegistrationMode::Run
+            && (runner.trial || self.runs.as_ref().is_none_or(|runs| runs.confirmed(&runner.request)))
+            && let Some(token) = self.tokens.kept(Purpose::Registration, &scope)
+        {
+            // A key that cannot be used is reported by the write that follows.
+            let _ = self.seal_registration(next, runner, &scope, Secret::Token(token), Name::Usual);
+        }
+    }
+
+    /// Attaches the removal credential to the record of a released machine, if a token is cached. It never calls
+    /// GitHub, so that no release waits for it.
+    pub fn attach_removal(&self, next: &mut Instance, repository: &Repository) {
+        let scope = self.scope_in(repository);
+        if next.registration_seq > 0
+            && let Some(token) = self.tokens.kept(Purpose::Removal, &scope)
+        {
+            let _ = self.seal_removal(next, &scope, &token);
+        }
+    }
+
+    /// Mints a registration credential and attaches it to a machine's record.
+    ///
+    /// # Errors
+    /// What GitHub answered, or that the machine's key is none.
+    pub async fn register(
+        &self,
+        next: &mut Instance,
+        runner: &RunnerConfig,
+        name: Name,
+    ) -> Result<(), CredentialError> {
+        let scope = self.scope_in(&runner.request.repository);
+        if !runner.trial {
+            self.confirm_run(&runner.request).await?;
+        }
+        let secret = match runner.mode {
+            RegistrationMode::Run => Secret::Token(self.tokens.get(Purpose::Registration, &scope).await?),
+            RegistrationMode::Job => {
+                let claim = next.claim.as_ref().ok_or(CredentialError::Key)?;
+                let spec = RunnerSpec {
+                    name: runner_name(&claim.id, next.registration_seq + 1),
+                    labels: runner.labels.clone(),
+                    group_id: self.group(&scope, runner).await?,
+                    work_folder: "_work".into(),
+                };
+                let config = self.job_config(&scope, &spec).await?;
+                let expires_at = self.clock.now().saturating_add(SignedDuration::from_mins(55));
+                Secret::Job(config, expires_at.unwrap_or(Timestamp::MAX))
+            }
+        };
+        self.seal_registration(next, runner, &scope, secret, name)
+    }
+
+    /// Checks at GitHub that the request's run exists, before a credential is issued for it.
+    pub(crate) async fn confirm_run(&self, request: &RequestKey) -> Result<(), CredentialError> {
+        let Some(runs) = &self.runs else { return Ok(()) };
+        runs.confirm(request).await.map_err(|problem| match problem {
+            RunProblem::GitHub(error) => CredentialError::GitHub(error),
+            RunProblem::Doubtful(_) | RunProblem::Refused(_) => {
+                CredentialError::Run { request: Box::new(request.clone()), problem }
+            }
+        })
+    }
+
+    /// Mints a removal credential and attaches it to a machine's record.
+    ///
+    /// # Errors
+    /// What GitHub answered, or that the machine's key is none.
+    pub async fn deregister(
+        &self,
+        next: &mut Instance,
+        repository: &Repository,
+    ) -> Result<(), CredentialError> {
+        let scope = self.scope_in(repository);
+        let token = self.tokens.get(Purpose::Removal, &scope).await?;
+        self.seal_removal(next, &scope, &token)
+    }
+
+    /// The number of a runner group, looked up once an hour. A repository's own runners have no groups.
+    async fn group(&self, scope: &Scope, runner: &RunnerConfig) -> Result<u64, CredentialError> {
+        let (Scope::Organization { owner }, name) = (scope, &runner.group) else { return Ok(DEFAULT_GROUP) };
+        if name.is_empty() {
+            return Ok(DEFAULT_GROUP);
+        }
+        let now = self.clock.now();
+        if let Some(id) = self.groups.known(owner, name, now) {
+            return Ok(id);
+        }
+        let id = self.github.runner_group(owner, name).await?;
+        let id = id.ok_or_else(|| CredentialError::Group {
+            request: Box::new(runner.request.clone()),
+            problem: UnknownGroup { owner: owner.clone(), name: name.clone() },
+        })?;
+        self.groups.keep(owner, name, id, now);
+        Ok(id)
+    }
+
+    /// A single-use runner. A name that is taken belongs to an attempt whose answer was lost: nobody has its
+    /// configuration, so it is removed and made anew.
+    async fn job_config(&self, scope: &Scope, spec: &RunnerSpec) -> Result<JobConfig, GitHubError> {
+        match self.github.job_config(scope, spec).await {
+            Err(GitHubError::NameTaken(_)) => {
+                self.remove_named(scope, &spec.name).await?;
+                self.github.job_config(scope, spec).await
+            }
+            other => other,
+        }
+    }
+
+    fn seal_registration(
+        &self,
+        next: &mut Instance,
+        runner: &RunnerConfig,
+        scope: &Scope,
+        secret: Secret,
+        name: Name,
+    ) -> Result<(), CredentialError> {
+        let (Some(claim), Some(key)) = (&next.claim, &next.public_key) else {
+            return Err(CredentialError::Key);
+        };
+        let seq = next.registration_seq + 1;
+        let name_seq = match (&secret, name) {
+            (Secret::Token(_), Name::Usual) => 1,
+            (Secret::Token(_), Name::Next) | (Secret::Job(..), _) => seq,
+        };
+        let (token, job, expires_at) = match secret {
+            Secret::Token(token) => (Some(token.value), None, token.expires_at),
+            Secret::Job(config, expires_at) => (None, Some(config), expires_at),
+        };
+        let (jit_config, runner_id) = job.map(|job| (job.encoded, job.runner_id)).unzip();
+        let payload = RegistrationCredential {
+            claim_id: claim.id.to_string(),
+            ahead_id: None,
+            seq,
+            url: self.github.runner_url(scope),
+            token,
+            jit_config,
+            runner_id,
+            runner_name: runner_name(&claim.id, name_seq),
+            labels: runner.labels.clone(),
+            runner_group: runner.group.clone(),
+            keep: runner.keep.clone(),
+            expires_at,
+        };
+        let sealed =
+            seal(&payload, key, &mut Random(self.entropy.as_ref())).map_err(|_| CredentialError::Key)?;
+        next.registration = Some(Registration { sealed, expires_at: Some(crate::model::millis(expires_at)) });
+        next.registration_seq = seq;
+        Ok(())
+    }
+
+    fn seal_removal(&self, next: &mut Instance, scope: &Scope, token: &Token) -> Result<(), CredentialError> {
+        let (Some(claim), Some(key)) = (&next.claim, &next.public_key) else {
+            return Err(CredentialError::Key);
+        };
+        let payload = RemovalCredential {
+            claim_id: claim.id.to_string(),
+            url: self.github.runner_url(scope),
+            token: token.value.clone(),
+            expires_at: token.expires_at,
+        };
+        let sealed =
+            seal(&payload, key, &mut Random(self.entropy.as_ref())).map_err(|_| CredentialError::Key)?;
+        next.removal =
+            Some(Registration { sealed, expires_at: Some(crate::model::millis(token.expires_at)) });
+        Ok(())
+    }
+}
+
+/// Under which of a claim's names its runner is registered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Name {
+    /// The one of its kind: with tokens a claim has one runner, and each single-use one has the next name.
+    Usual,
+    /// The next one in any case.
+    Next,
+}
+
+enum Secret {
+    Token(Token),
+    Job(JobConfig, Timestamp),
+}

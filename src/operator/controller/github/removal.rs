@@ -1,0 +1,82 @@
+//! Makes sure that the runner of a claim is off GitHub's list: before its machine goes to the pool, when a machine is
+//! gone, and when a single-use runner's name is taken by an attempt whose answer was lost.
+
+use crate::decide::StaleRunners;
+use crate::ports::GitHubError;
+use crate::ports::github::Scope;
+
+use super::credential_issuer::CredentialIssuer;
+
+impl CredentialIssuer {
+    /// Sees to it that none of these runners is listed. One whose number is known is removed by it, if it has one of
+    /// their names: the number is its agent's word. Otherwise they are looked for, with one call for each name.
+    ///
+    /// # Errors
+    /// What GitHub answered; [`GitHubError::Busy`] while the runner has, or seems to have, a job: look again later.
+    pub async fn remove(&self, stale: &StaleRunners) -> Result<(), GitHubError> {
+        // Where this operator registers nobody it has nobody to remove.
+        let Ok(scope) = self.scope_ahead(&stale.place) else { return Ok(()) };
+        let removed = match stale.number {
+            Some(number) => self.remove_numbered(&scope, stale, number).await?,
+            None => None,
+        };
+        if removed.is_some_and(|name| !is_registered_anew(stale, name)) {
+            return Ok(());
+        }
+        for name in stale.names.iter().filter(|name| removed != Some(*name)) {
+            self.remove_named(&scope, name).await?;
+        }
+        Ok(())
+    }
+
+    /// Removes the runner of a number if it is listed under one of these names; which one it was.
+    async fn remove_numbered<'a>(
+        &self,
+        scope: &Scope,
+        stale: &'a StaleRunners,
+        number: u64,
+    ) -> Result<Option<&'a String>, GitHubError> {
+        let put_off = stale.names.iter().find(|name| self.put_off.number(scope, name) == Some(number));
+        let listed = match put_off {
+            Some(name) => Some(name),
+            None => {
+                let runner = self.github.runner_by_id(scope, number).await?;
+                runner.and_then(|runner| stale.names.iter().find(|name| **name == runner.name))
+            }
+        };
+        if let Some(name) = listed {
+            self.remove_listed(scope, name, number).await?;
+        }
+        Ok(listed)
+    }
+
+    /// Removes the runner of this name if it is listed.
+    pub(crate) async fn remove_named(&self, scope: &Scope, name: &str) -> Result<(), GitHubError> {
+        let number = match self.put_off.number(scope, name) {
+            Some(number) => Some(number),
+            None => self.github.runner(scope, name).await?.map(|runner| runner.id),
+        };
+        match number {
+            Some(number) => self.remove_listed(scope, name, number).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Removes a runner that was looked up, and remembers it for as long as that is put off.
+    async fn remove_listed(&self, scope: &Scope, name: &str, number: u64) -> Result<(), GitHubError> {
+        let removed = self.github.remove_runner(scope, number).await;
+        let key = (scope.clone(), name.to_owned());
+        match &removed {
+            Err(GitHubError::Deferred { .. }) => drop(self.put_off.numbers().insert(key, number)),
+            Ok(()) | Err(_) => drop(self.put_off.numbers().remove(&key)),
+        }
+        removed
+    }
+}
+
+/// Whether a runner is one that a claim registered after another had ended: that one may be listed still, where its
+/// removal failed.
+fn is_registered_anew(stale: &StaleRunners, name: &str) -> bool {
+    let first = stale.names.first().and_then(|first| name.strip_prefix(first.as_str()));
+    first.is_some_and(|number| number.starts_with('-'))
+}

@@ -1,0 +1,5 @@
+//! What the loop writes beside its decisions: events, the history, and the hours of the ledger.
+
+pub(crate) mod events;
+pub(crate) mod history;
+pub(crate) mod ledger;

@@ -1,0 +1,301 @@
+//! Brings what is over into the history table. The records of the yard's table are the outbox: whoever leads writes
+//! the lines of what they show, under keys that everybody gives them alike, and the lease says up to which moment all
+//! of them were written. Nothing waits for the history table; while it is away the lines wait here, and in the records.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use crate::metrics::Metrics;
+use crate::model::history::HistoryLine;
+use crate::model::{Item, Key, millis};
+use crate::ports::{Clock, Store, StoreError};
+
+/// Most lines in one batch (DynamoDB, `BatchWriteItem`).
+const BATCH: usize = 25;
+/// Most lines that wait here; the others wait in their records.
+const WAITING: usize = 10_000;
+/// What is over becomes known to the leader within a list and this: a write may take long, and clocks differ.
+const MARGIN: SignedDuration = SignedDuration::from_secs(60);
+/// The same while a record cannot be read, which may show what is over and not told yet.
+const UNREAD: SignedDuration = SignedDuration::from_hours(1);
+/// How often a table that is not there is looked for.
+const LOOK: Duration = Duration::from_secs(60);
+/// The pause after a write that failed, at first and at most.
+const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+
+/// The history table of a yard.
+#[derive(Clone)]
+pub struct HistoryTable {
+    /// The table.
+    pub store: Arc<dyn Store>,
+    /// Whether events go there too.
+    pub events: bool,
+    /// How long a line is kept, in seconds.
+    pub keep: i64,
+}
+
+/// What is known of the history table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Table {
+    /// Nothing yet.
+    #[default]
+    Unknown,
+    /// There is none: nothing is written, and records keep nothing for it.
+    Missing,
+    /// It takes lines.
+    There,
+}
+
+/// The lines that are not written yet. Clones share them.
+#[derive(Clone)]
+pub(crate) struct Backlog {
+    lines: Arc<Mutex<Lines>>,
+    wake: Arc<Notify>,
+    /// Told when the history begins, so that the lease says so at once.
+    begun: Arc<Notify>,
+    keep: i64,
+}
+
+#[derive(Default)]
+struct Lines {
+    table: Table,
+    /// Everything that was over at this time is in the history table.
+    delivered: Option<Timestamp>,
+    waiting: BTreeMap<Key, (Timestamp, Item)>,
+    /// Lines that were written and were over after `delivered`.
+    written: BTreeMap<Key, Timestamp>,
+    /// Lines were left to their records.
+    full: bool,
+}
+
+impl Backlog {
+    /// No lines; without a history table, none ever.
+    pub(crate) fn new(table: Option<&HistoryTable>) -> Self {
+        let missing = if table.is_some() { Table::Unknown } else { Table::Missing };
+        let lines = Lines { table: missing, ..Lines::default() };
+        let keep = table.map_or(0, |table| table.keep);
+        Self { lines: Arc::new(Mutex::new(lines)), wake: Arc::default(), begun: Arc::default(), keep }
+    }
+
+    fn lines(&self) -> MutexGuard<'_, Lines> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The moment up to which everything was delivered, for the lease.
+    pub(crate) fn delivered(&self) -> Option<Timestamp> {
+        self.lines().delivered
+    }
+
+    /// Waits until the history begins: the lease must say so, or what is over until its next renewal is in no history
+    /// when its holder ends.
+    pub(crate) async fn begins(&self) {
+        self.begun.notified().await;
+    }
+
+    /// Takes in what the lease says when it is taken.
+    pub(crate) fn inherited(&self, delivered: Option<Timestamp>) {
+        let mut lines = self.lines();
+        lines.delivered = lines.delivered.max(delivered);
+    }
+
+    /// What records may forget: all that was delivered, and everything where there is no history.
+    pub(crate) fn forgettable(&self, now: Timestamp) -> Option<Timestamp> {
+        let lines = self.lines();
+        match (lines.table, lines.delivered) {
+            (Table::Missing, None) => Some(now),
+            (Table::Unknown, None) => None,
+            (Table::Missing | Table::Unknown | Table::There, delivered) => delivered,
+        }
+    }
+
+    /// From when on what is over is wanted; none while there is no history.
+    pub(crate) fn wanted(&self) -> Option<Timestamp> {
+        self.lines().delivered
+    }
+
+    /// Whether the history table takes what is written.
+    pub(crate) fn is_there(&self) -> bool {
+        self.lines().table == Table::There
+    }
+
+    /// Adds a line, once; one that the mark has passed only where it is `news`, told by a record that was written late.
+    pub(crate) fn offer(&self, line: &HistoryLine, news: bool) {
+        let (at, key) = (line.at(), line.key());
+        let mut lines = self.lines();
+        if lines.delivered.is_none_or(|delivered| at <= delivered && !news)
+            || lines.written.contains_key(&key)
+            || lines.waiting.contains_key(&key)
+        {
+            return;
+        }
+        if lines.waiting.len() >= WAITING {
+            lines.full = true;
+            return;
+        }
+        lines.waiting.insert(key, (at, line.to_item(self.keep)));
+        self.wake.notify_one();
+    }
+
+    /// Moves the mark on, by a leader whose last complete list of the table began at `listed`, and which could read
+    /// all records or not. Returns whether all that the records show must be offered: at the beginning, and after lines
+    /// were left to their records.
+    pub(crate) fn advance(&self, listed: Timestamp, all_read: bool) -> bool {
+        let (listed, mut lines) = (millis(listed), self.lines());
+        if lines.full {
+            return lines.waiting.is_empty() && std::mem::take(&mut lines.full);
+        }
+        let begun = match (lines.table, lines.delivered) {
+            (Table::There, None) => {
+                // The history begins here.
+                lines.delivered = Some(listed);
+                self.begun.notify_one();
+                return true;
+            }
+            (Table::There | Table::Missing | Table::Unknown, Some(delivered)) => delivered,
+            (Table::Missing | Table::Unknown, None) => return false,
+        };
+        let oldest = lines.waiting.values().map(|(at, _)| *at).min();
+        let before =
+            |at: Timestamp| at.saturating_sub(SignedDuration::from_millis(1)).unwrap_or(Timestamp::MIN);
+        let margin = if all_read { MARGIN } else { UNREAD };
+        let all = listed.saturating_sub(margin).unwrap_or(Timestamp::MIN);
+        let delivered = begun.max(oldest.map_or(all, |oldest| all.min(before(oldest))));
+        lines.delivered = Some(delivered);
+        lines.written.retain(|_, at| *at > delivered);
+        false
+    }
+
+    fn next(&self) -> Vec<(Key, Timestamp, Item)> {
+        let lines = self.lines();
+        lines.waiting.iter().take(BATCH).map(|(key, (at, item))| (key.clone(), *at, item.clone())).collect()
+    }
+
+    fn is(&self, table: Table) -> bool {
+        std::mem::replace(&mut self.lines().table, table) != table
+    }
+}
+
+/// Writes the lines until stopped; what is left then is written by the next leader.
+pub(crate) async fn run(
+    table: HistoryTable,
+    backlog: Backlog,
+    clock: Arc<dyn Clock>,
+    metrics: Metrics,
+    shutdown: CancellationToken,
+) {
+    let mut pause = PAUSE.0;
+    loop {
+        let wait = if backlog.is_there() {
+            match deliver(&table, &backlog, &clock).await {
+                Ok(true) => {
+                    pause = PAUSE.0;
+                    continue;
+                }
+                Ok(false) => None,
+                Err(error) => {
+                    metrics.history_failed();
+                    tracing::warn!(%error, "lines of the history were not written; they are kept and written later");
+                    pause = (pause * 2).min(PAUSE.1);
+                    Some(pause)
+                }
+            }
+        } else {
+            look(&table, &backlog).await.then_some(LOOK)
+        };
+        metrics.history_waiting(backlog.lines().waiting.len());
+        let slept = async {
+            match wait {
+                Some(wait) => tokio::time::sleep(wait).await,
+                None if backlog.is_there() => backlog.wake.notified().await,
+                None => {}
+            }
+        };
+        tokio::select! {
+            biased;
+            () = shutdown.cancelled() => break,
+            () = slept => {}
+        }
+    }
+    // Once more: an operator that ends in peace leaves nothing to do.
+    while matches!(deliver(&table, &backlog, &clock).await, Ok(true)) {}
+}
+
+/// Writes one batch; whether there was one.
+async fn deliver(
+    table: &HistoryTable,
+    backlog: &Backlog,
+    clock: &Arc<dyn Clock>,
+) -> Result<bool, StoreError> {
+    let batch = backlog.next();
+    if batch.is_empty() {
+        return Ok(false);
+    }
+    let items: Vec<Item> = batch.iter().map(|(_, _, item)| item.clone()).collect();
+    let begun = clock.elapsed();
+    let sent = table.store.append(&items).await;
+    tracing::debug!(lines = items.len(), took = ?clock.elapsed().saturating_sub(begun), "wrote to the history");
+    match sent {
+        Ok(0) => {}
+        Ok(_) => return Err(StoreError::Throttled),
+        Err(error) => {
+            if matches!(error, StoreError::NoTable(_)) {
+                backlog.is(Table::Missing);
+            }
+            return Err(error);
+        }
+    }
+    let mut lines = backlog.lines();
+    for (key, at, _) in batch {
+        lines.waiting.remove(&key);
+        lines.written.insert(key, at);
+    }
+    Ok(true)
+}
+
+/// Looks whether there is a history table; whether to look again later.
+async fn look(table: &HistoryTable, backlog: &Backlog) -> bool {
+    match table.store.query("history#", "", None).await {
+        Ok(_) => {
+            if backlog.is(Table::There) {
+                tracing::info!("the history table is there; what is over is kept in it");
+            }
+            false
+        }
+        Err(error @ (StoreError::NoTable(_) | StoreError::Denied(_))) => {
+            if backlog.is(Table::Missing) {
+                tracing::warn!(%error, "there is no history table, or no right to it: events stay in the yard's table and no history is kept; `runyard init` makes one");
+            }
+            true
+        }
+        Err(error) => {
+            tracing::debug!(%error, "the history table did not answer");
+            true
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+
+    use super::*;
+    use runyard_fakes::MemoryStore;
+
+    #[test]
+    fn the_history_begins_at_a_time_of_milliseconds_that_the_lease_has_at_once() {
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+        let backlog = Backlog::new(Some(&HistoryTable { store, events: true, keep: 60 }));
+        let listed: Timestamp = "2026-01-05T12:00:00.051952560Z".parse().unwrap();
+        assert!(!backlog.advance(listed, true) && backlog.begins().now_or_never().is_none());
+        backlog.is(Table::There);
+        assert!(backlog.advance(listed, true), "all is to be offered");
+        assert_eq!(backlog.delivered().map(|at| at.to_string()).as_deref(), Some("2026-01-05T12:00:00.051Z"));
+        assert!(backlog.begins().now_or_never().is_some());
+        assert!(backlog.begins().now_or_never().is_none(), "once");
+    }
+}

@@ -1,0 +1,6 @@
+//! What the loop learns from: the table, the provider's list of machines, EC2's notices, and the doorbell.
+
+pub(crate) mod doorbell;
+pub(crate) mod follow;
+pub(crate) mod notices;
+pub(crate) mod sweep;
