@@ -12,7 +12,7 @@ ENV RUSTUP_TOOLCHAIN=1.95.0
 WORKDIR /src
 COPY . .
 # Without local mode: no stand-in GitHub, no SQLite.
-RUN cargo build --locked --release -p runyard --no-default-features --features cli,ec2 --bins \
+RUN cargo build --locked --release -p runyard --no-default-features --features ec2 --bins \
     && cargo build --locked --profile agent -p runyard-agent \
     && install -D -t /out/usr/local/bin target/release/runyard target/agent/runyard-agent
 
