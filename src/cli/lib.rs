@@ -15,6 +15,7 @@ pub(crate) mod setup;
 mod step;
 #[cfg(test)]
 mod tests;
+mod verb;
 mod verbs;
 pub(crate) mod why;
 pub(crate) mod workflow;
@@ -26,15 +27,14 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser as _};
 
-use runyard_core::model::FieldError;
+use runyard_core::model::{FieldError, TableName};
 use runyard_operator::process::panics;
 
-use crate::change::{apply, delete, drain, expire, fail, hold, refresh, scale, ssh};
 use crate::environment::Environment;
 use crate::failure::{CliFailure, CliResult};
 use crate::input::common::Common;
 use crate::input::{completion, usage};
-use crate::look::{cost, describe, events, get, history, logs, top, version};
+use crate::look::version;
 use crate::machine::daemon;
 #[cfg(feature = "local")]
 use crate::machine::local_mode;
@@ -42,9 +42,10 @@ use crate::output::format::Format;
 use crate::output::screen::{self, Screen};
 use crate::session::{connect, yards};
 use crate::setup::{config, github_app, init, trial};
-use crate::verbs::{Cli, Once, Process, Verb};
-use crate::why::{debug, doctor, plan_explain, whatif};
-use crate::workflow::{check_workflow, extend, provision, release, wait};
+use crate::verb::Start;
+use crate::verbs::{AnyVerb, Cli, Once, Process};
+use crate::why::whatif;
+use crate::workflow::check_workflow;
 
 pub use self::step::{StepFailed, StepPorts, step};
 
@@ -92,11 +93,11 @@ fn begin(cli: Cli) -> CliResult<ExitCode> {
     let done = |()| ExitCode::SUCCESS;
     match cli.verb {
         #[cfg(feature = "local")]
-        Verb::Process(Process::Up(args)) => local_mode::up(args, cli.common.table).map(done),
+        AnyVerb::Process(Process::Up(args)) => local_mode::up(args, cli.common.table).map(done),
         #[cfg(feature = "local")]
-        Verb::Process(Process::Demo) => local_mode::demo(cli.common.table).map(done),
-        Verb::Process(Process::Operator(args)) => daemon::operator(&args, cli.common.table).map(done),
-        Verb::Once(verb) => {
+        AnyVerb::Process(Process::Demo) => local_mode::demo(cli.common.table).map(done),
+        AnyVerb::Process(Process::Operator(args)) => daemon::operator(&args, cli.common.table).map(done),
+        AnyVerb::Once(verb) => {
             let environment = Environment::of_process();
             log_to_stderr(&cli.common, &environment);
             let annotated = verb.is_step() && environment.get("GITHUB_ACTIONS") == Some("true");
@@ -160,6 +161,25 @@ fn man(dir: &Path) -> CliResult {
     })
 }
 
+/// What every verb begins with, before anything is reached.
+struct Begun {
+    table: TableName,
+    environment: Environment,
+    screen: Screen,
+}
+
+impl Begun {
+    fn start(&self) -> Start<'_> {
+        Start { environment: &self.environment, table: &self.table }
+    }
+
+    /// Checks a verb, connects to the table, and runs it.
+    async fn run(self, verb: &impl verb::Verb) -> CliResult {
+        let input = verb.check(&self.start())?;
+        verb.run(&mut connect::connect(self.table, self.environment, self.screen).await?.0, input).await
+    }
+}
+
 async fn run(common: &Common, verb: Once, environment: Environment) -> CliResult {
     if let Once::Config(args) = verb {
         return config::run(&mut Screen::stdout(&common.output), args, common.table.as_ref(), &environment);
@@ -173,153 +193,69 @@ async fn run(common: &Common, verb: Once, environment: Environment) -> CliResult
         let problem = FieldError::new("--output", "focus", "is the form of costs alone", fix);
         return Err(CliFailure::usage(problem));
     }
-    let env = &environment;
+    let mut begun = Begun { table, environment, screen };
     match verb {
-        Once::Completions { shell } => {
-            screen.text(&completion::script(shell));
-            Ok(())
-        }
-        Once::Config(_) => unreachable!("it was answered before a yard was chosen"),
-        Once::CheckWorkflow(args) => check_workflow::run(&mut screen, &args, &table),
-        Once::Man { dir } => man(&dir),
-        Once::Provision(args) => {
-            let id = provision::check(&args, env, &table)?;
-            provision::run(&mut connect::connect(table, environment, screen).await?.0, &args, &id).await
-        }
-        Once::Release(args) => {
-            let asked = release::check(&args, env)?;
-            release::run(&mut connect::connect(table, environment, screen).await?.0, &args, &asked).await
-        }
-        Once::Get(args) => {
-            let target = get::check(&args, env)?;
-            get::run(&mut connect::connect(table, environment, screen).await?.0, &args, &target).await
-        }
-        Once::Describe(args) => {
-            let target = describe::check(&args, env)?;
-            describe::run(&mut connect::connect(table, environment, screen).await?.0, &args, &target).await
-        }
-        Once::Events(args) => {
-            let target = events::check(&args, env)?;
-            events::run(&mut connect::connect(table, environment, screen).await?.0, &args, &target).await
-        }
-        Once::History(args) => {
-            history::run(&mut connect::connect(table, environment, screen).await?.0, &args).await
-        }
-        Once::Scale(args) => {
-            scale::run(&mut connect::connect(table, environment, screen).await?.0, &args).await
-        }
-        Once::Apply(mut args) => {
-            args.stack.of_yard(env);
-            let asked = apply::check(&args, &table)?;
-            apply::run(&mut connect::connect(table, environment, screen).await?.0, &asked).await
-        }
-        Once::Diff(mut args) => {
-            args.stack.of_yard(env);
-            let wanted = apply::check_diff(&args, &table)?;
-            apply::diff(&mut connect::connect(table, environment, screen).await?.0, &wanted).await
-        }
-        Once::Set(args) => {
-            apply::set(&mut connect::connect(table, environment, screen).await?.0, &args).await
-        }
-        Once::Edit(args) => {
-            apply::edit(&mut connect::connect(table, environment, screen).await?.0, &args).await
-        }
-        Once::Pause(args) => {
-            apply::pause(&mut connect::connect(table, environment, screen).await?.0, &args, true).await
-        }
-        Once::Resume(args) => {
-            apply::pause(&mut connect::connect(table, environment, screen).await?.0, &args, false).await
-        }
-        Once::Delete(args) => {
-            let class = delete::check(&args)?;
-            delete::run(&mut connect::connect(table, environment, screen).await?.0, &args, &class).await
-        }
-        Once::Drain(args) => {
-            let machines = drain::check(&args)?;
-            drain::run(&mut connect::connect(table, environment, screen).await?.0, &args, &machines).await
-        }
-        Once::Hold(args) => {
-            let machine = hold::check(&args)?;
-            hold::run(&mut connect::connect(table, environment, screen).await?.0, &args, &machine).await
-        }
-        Once::ReleaseHold(args) => {
-            let machines = hold::check_release(&args)?;
-            let context = &mut connect::connect(table, environment, screen).await?.0;
-            hold::release(context, &args, &machines).await
-        }
-        Once::Logs(args) => {
-            let target = logs::check(&args, env)?;
-            logs::run(&mut connect::connect(table, environment, screen).await?.0, &args, &target).await
-        }
-        Once::Wait(args) => {
-            let target = wait::check(&args, env)?;
-            wait::run(&mut connect::connect(table, environment, screen).await?.0, &args, &target).await
-        }
-        Once::Cost(args) => {
-            let asked = cost::check(&args, &table)?;
-            cost::run(&mut connect::connect(table, environment, screen).await?.0, &args, asked).await
-        }
-        Once::Top(args) => top::run(&mut connect::connect(table, environment, screen).await?.0, &args).await,
-        Once::Ssh(args) => {
-            let machine = ssh::check(&args)?;
-            ssh::run(&mut connect::connect(table, environment, screen).await?.0, &args, &machine).await
-        }
+        Once::Provision(args) => begun.run(args.as_ref()).await,
+        Once::Release(args) => begun.run(&args).await,
+        Once::Extend(args) => begun.run(&args).await,
+        Once::Wait(args) => begun.run(&args).await,
+        Once::CheckWorkflow(args) => check_workflow::run(&mut begun.screen, &args, &begun.table),
+        Once::Get(args) => begun.run(&args).await,
+        Once::Describe(args) => begun.run(&args).await,
+        Once::Events(args) => begun.run(&args).await,
+        Once::Logs(args) => begun.run(&args).await,
+        Once::Top(args) => begun.run(&args).await,
+        Once::Cost(args) => begun.run(args.as_ref()).await,
+        Once::History(args) => begun.run(&args).await,
         Once::Version(args) if args.client => {
-            version::client(&mut screen);
+            version::client(&mut begun.screen);
             Ok(())
         }
-        Once::Version(_) => version::run(&mut connect::connect(table, environment, screen).await?.0).await,
-        Once::Expire(args) => {
-            let target = expire::check(&args)?;
-            expire::run(&mut connect::connect(table, environment, screen).await?.0, &args, &target).await
-        }
-        Once::Extend(args) => {
-            let repository = extend::check(&args, env)?;
-            let context = &mut connect::connect(table, environment, screen).await?.0;
-            extend::run(context, &args, repository.as_ref()).await
-        }
-        Once::Fail(args) => {
-            let repository = fail::check(&args, env)?;
-            let context = &mut connect::connect(table, environment, screen).await?.0;
-            fail::run(context, &args, repository.as_ref()).await
-        }
-        Once::Refresh(args) => {
-            refresh::run(&mut connect::connect(table, environment, screen).await?.0, &args).await
-        }
-        Once::Doctor(args) => {
-            doctor::run(&mut connect::connect(table, environment, screen).await?.0, &args).await
-        }
-        Once::Try(args) => {
-            let asked = trial::check(&args, env, &table).await?;
-            trial::run(&mut connect::connect(table, environment, screen).await?.0, &args, &asked).await
-        }
-        Once::Init(mut args) => {
-            args.stack.of_yard(env);
-            let asked = init::check(&args, &table)?;
-            let (mut context, store) = connect::connect(table, environment, screen).await?;
-            init::run(&mut context, &asked, &store).await
-        }
-        Once::Setup(args) => github_app::run(&mut screen, github_app::check(args)?).await,
-        Once::Plan(args) => {
-            let policy = plan_explain::check_plan(&args, &table)?;
-            plan_explain::plan(&mut connect::connect(table, environment, screen).await?.0, &policy).await
-        }
-        Once::Explain(args) => {
-            let target = plan_explain::check_explain(&args, env, &table)?;
-            plan_explain::explain(&mut connect::connect(table, environment, screen).await?.0, &args, &target)
-                .await
-        }
+        Once::Version(args) => begun.run(&args).await,
+        Once::Explain(args) => begun.run(&args).await,
+        Once::Plan(args) => begun.run(&args).await,
+        Once::Debug(args) => begun.run(&args).await,
+        Once::Doctor(args) => begun.run(&args).await,
         Once::Simulate(args) => {
-            let recorded = args.input.recorded(&table, &environment).await?;
-            whatif::simulate(&mut screen, &args, &table, recorded)
+            let recorded = args.input.recorded(&begun.table, &begun.environment).await?;
+            whatif::simulate(&mut begun.screen, &args, &begun.table, recorded)
         }
         Once::Recommend(args) => {
-            let recorded = args.input.recorded(&table, &environment).await?;
-            whatif::recommended(&mut screen, &args, &table, recorded)
+            let recorded = args.input.recorded(&begun.table, &begun.environment).await?;
+            whatif::recommended(&mut begun.screen, &args, &begun.table, recorded)
         }
-        Once::Debug(args) => {
-            let target = debug::check(&args, env, &table)?;
-            debug::run(&mut connect::connect(table, environment, screen).await?.0, &args, &target).await
+        Once::Apply(args) => begun.run(&args).await,
+        Once::Diff(args) => begun.run(&args).await,
+        Once::Set(args) => begun.run(&args).await,
+        Once::Edit(args) => begun.run(&args).await,
+        Once::Pause(args) => begun.run(&args.paused(true)).await,
+        Once::Resume(args) => begun.run(&args.paused(false)).await,
+        Once::Scale(args) => begun.run(&args).await,
+        Once::Delete(args) => begun.run(&args).await,
+        Once::Drain(args) => begun.run(&args).await,
+        Once::Hold(args) => begun.run(&args).await,
+        Once::ReleaseHold(args) => begun.run(&args).await,
+        Once::Expire(args) => begun.run(&args).await,
+        Once::Fail(args) => begun.run(&args).await,
+        Once::Refresh(args) => begun.run(&args).await,
+        Once::Ssh(args) => begun.run(&args).await,
+        Once::Init(args) => {
+            let input = init::check(&args, &begun.start())?;
+            let Begun { table, environment, screen } = begun;
+            let (mut context, store) = connect::connect(table, environment, screen).await?;
+            init::run(&mut context, &input, &store).await
+        }
+        Once::Setup(args) => github_app::run(&mut begun.screen, github_app::check(args)?).await,
+        Once::Try(args) => {
+            let input = trial::check(&args, &begun.start()).await?;
+            let Begun { table, environment, screen } = begun;
+            trial::run(&mut connect::connect(table, environment, screen).await?.0, &args, &input).await
+        }
+        Once::Config(_) => unreachable!("it was answered before a yard was chosen"),
+        Once::Man { dir } => man(&dir),
+        Once::Completions { shell } => {
+            begun.screen.text(&completion::script(shell));
+            Ok(())
         }
     }
 }

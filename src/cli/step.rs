@@ -11,8 +11,8 @@ use super::failure::{CliFailure, CliResult, Exit};
 use crate::output::screen::Screen;
 use crate::session::context::CliContext;
 use crate::session::yards;
-use crate::verbs::{Cli, Once, Verb};
-use crate::workflow::{provision, release};
+use crate::verb::Verb as _;
+use crate::verbs::{AnyVerb, Cli, Once};
 use runyard_core::model::FieldError;
 use runyard_core::ports::{Clock, Entropy, Store};
 
@@ -71,13 +71,10 @@ async fn run(ports: StepPorts, cli: Cli) -> CliResult {
         environment,
         screen,
     };
-    if let Verb::Once(Once::Provision(args)) = &cli.verb {
-        let id = provision::check(args, &context.environment, &context.table)?;
-        return provision::run(&mut context, args, &id).await;
-    }
-    if let Verb::Once(Once::Release(args)) = &cli.verb {
-        let asked = release::check(args, &context.environment)?;
-        return release::run(&mut context, args, &asked).await;
+    match &cli.verb {
+        AnyVerb::Once(Once::Provision(args)) => return args.run_on(&mut context).await,
+        AnyVerb::Once(Once::Release(args)) => return args.run_on(&mut context).await,
+        AnyVerb::Once(_) | AnyVerb::Process(_) => {}
     }
     let problem = FieldError::new("verb", "", "is no step of a workflow", "use provision or release");
     Err(CliFailure::usage(problem))

@@ -41,12 +41,12 @@ pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) common: Common,
     #[command(subcommand)]
-    pub(crate) verb: Verb,
+    pub(crate) verb: AnyVerb,
 }
 
 /// The verbs.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Verb {
+pub(crate) enum AnyVerb {
     #[command(flatten)]
     Once(Once),
     #[command(flatten)]

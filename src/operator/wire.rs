@@ -135,6 +135,10 @@ pub async fn serve_on(listener: TcpListener, wired: Wired, stop: Stop) -> Result
 ///
 /// # Errors
 /// What the configuration asks for and cannot be had.
+#[expect(
+    clippy::too_many_lines,
+    reason = "the composition root builds each adapter in the order in which they need each other"
+)]
 pub fn build(
     config: &Config,
     sdk: &SdkConfig,

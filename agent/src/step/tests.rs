@@ -85,6 +85,7 @@ fn answer(sight: &Sight, stored: &Stored, local: &Local) -> String {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table: the rows of the contract")]
 fn each_row_of_the_contract_has_its_work_and_its_signal() {
     let stage = |id: &str, stage| at(id, stage);
     let nothing = shows(None, "");

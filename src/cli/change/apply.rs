@@ -18,14 +18,15 @@ use crate::pools;
 use crate::session::context::CliContext;
 use crate::session::stack::StackArgs;
 use crate::session::{configured, launch_templates};
+use crate::verb::{Start, Verb};
 use runyard_core::model::{ClassName, PoolSpec, TIMEOUT_SECONDS, TableName};
 use runyard_core::ports::QueueError;
 use runyard_operator::config::Config;
 
 use plan::{Planned, Wanted};
 
-pub(crate) use edit::{EditArgs, run as edit};
-pub(crate) use set::{PauseArgs, SetArgs, pause, retire, run as set, with_field};
+pub(crate) use edit::EditArgs;
+pub(crate) use set::{PauseArgs, SetArgs, retire, with_field};
 
 /// Creates and changes pools.
 #[derive(Debug, Args)]
@@ -64,6 +65,46 @@ pub(crate) struct ApplyArgs {
     how: How,
 }
 
+impl Verb for ApplyArgs {
+    type Input = ApplyInput;
+
+    fn check(&self, start: &Start<'_>) -> CliResult<Self::Input> {
+        let config = self.config.as_ref().map(|file| configured::load(start.table, file)).transpose()?;
+        let askable = self.file != Path::new("-");
+        let wanted = wanted(&self.file, &self.stack.of_yard(start.environment), start.table)?;
+        let created = configured::policy(self.config.as_ref(), start.table)?.timing.created;
+        Ok(ApplyInput { config, wanted, how: self.how, created, askable })
+    }
+
+    async fn run(&self, context: &mut CliContext, input: Self::Input) -> CliResult {
+        let input = &input;
+        let plans = plans(context, &input.wanted).await?;
+        plan::say_concerned(context, &plans).await?;
+        if input.how.dry_run {
+            show(context, &plans);
+            return plan::allowed(&plans, input.how.allow_widening);
+        }
+        let allowed = input.how.allow_widening || agreed(context, &plans, input.askable);
+        plan::allowed(&plans, allowed)?;
+        for warning in input.wanted.iter().flat_map(|wanted| input.remarks(wanted)) {
+            context.screen.remark(warning);
+        }
+        // A class exists when its record does, so its launch template comes first, and its queue.
+        let specs: Vec<PoolSpec> = input.wanted.iter().map(|wanted| wanted.spec.clone()).collect();
+        for line in launch_templates::keep(&context.environment, input.config.as_ref(), &specs).await? {
+            context.screen.say(line);
+        }
+        let mut records = Vec::new();
+        for wanted in &input.wanted {
+            ensure_queue(context, &wanted.spec.resource_class).await?;
+            records
+                .push(plan::carry_out(context, &wanted.key(), allowed, |before| wanted.plan(before)).await?);
+        }
+        context.screen.document(&documents::list(&records));
+        Ok(())
+    }
+}
+
 /// How a change of pools is made.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct How {
@@ -92,6 +133,22 @@ pub(crate) struct DiffArgs {
     pub(crate) stack: StackArgs,
 }
 
+impl Verb for DiffArgs {
+    type Input = Vec<Wanted>;
+
+    fn check(&self, start: &Start<'_>) -> CliResult<Self::Input> {
+        wanted(&self.file, &self.stack.of_yard(start.environment), start.table)
+    }
+
+    async fn run(&self, context: &mut CliContext, wanted: Self::Input) -> CliResult {
+        let wanted = wanted.as_slice();
+        let plans = plans(context, wanted).await?;
+        show(context, &plans);
+        let same = plans.iter().all(|plan| !plan.writes());
+        if same { Ok(()) } else { Err(CliFailure { exit: Exit::Error, problems: Vec::new() }) }
+    }
+}
+
 /// What was asked, checked.
 pub(crate) struct ApplyInput {
     config: Option<Config>,
@@ -117,20 +174,6 @@ impl ApplyInput {
     }
 }
 
-/// What can be refused without the network; a file of specs as a whole where any of it makes no sense.
-pub(crate) fn check(args: &ApplyArgs, table: &TableName) -> CliResult<ApplyInput> {
-    let config = args.config.as_ref().map(|file| configured::load(table, file)).transpose()?;
-    let askable = args.file != Path::new("-");
-    let wanted = wanted(&args.file, &args.stack, table)?;
-    let created = configured::policy(args.config.as_ref(), table)?.timing.created;
-    Ok(ApplyInput { config, wanted, how: args.how, created, askable })
-}
-
-/// The specs that `diff` compares.
-pub(crate) fn check_diff(args: &DiffArgs, table: &TableName) -> CliResult<Vec<Wanted>> {
-    wanted(&args.file, &args.stack, table)
-}
-
 fn wanted(file: &Path, stack: &StackArgs, table: &TableName) -> CliResult<Vec<Wanted>> {
     let entries = pools::entries(file, stack, table)?.into_iter().enumerate();
     let wanted = |(i, (spec, entry)): (usize, (PoolSpec, Value))| Wanted {
@@ -139,33 +182,6 @@ fn wanted(file: &Path, stack: &StackArgs, table: &TableName) -> CliResult<Vec<Wa
         path: format!("pools[{i}]."),
     };
     Ok(entries.map(wanted).collect())
-}
-
-/// `runyard apply`.
-pub(crate) async fn run(context: &mut CliContext, input: &ApplyInput) -> CliResult {
-    let plans = plans(context, &input.wanted).await?;
-    plan::say_concerned(context, &plans).await?;
-    if input.how.dry_run {
-        show(context, &plans);
-        return plan::allowed(&plans, input.how.allow_widening);
-    }
-    let allowed = input.how.allow_widening || agreed(context, &plans, input.askable);
-    plan::allowed(&plans, allowed)?;
-    for warning in input.wanted.iter().flat_map(|wanted| input.remarks(wanted)) {
-        context.screen.remark(warning);
-    }
-    // A class exists when its record does, so its launch template comes first, and its queue.
-    let specs: Vec<PoolSpec> = input.wanted.iter().map(|wanted| wanted.spec.clone()).collect();
-    for line in launch_templates::keep(&context.environment, input.config.as_ref(), &specs).await? {
-        context.screen.say(line);
-    }
-    let mut records = Vec::new();
-    for wanted in &input.wanted {
-        ensure_queue(context, &wanted.spec.resource_class).await?;
-        records.push(plan::carry_out(context, &wanted.key(), allowed, |before| wanted.plan(before)).await?);
-    }
-    context.screen.document(&documents::list(&records));
-    Ok(())
 }
 
 /// What a machine that hangs at its first boot costs a class that has no room for a second one beside it.
@@ -180,14 +196,6 @@ fn hung_boot(spec: &PoolSpec, created: Duration) -> Option<String> {
             crate::duration::show(patience),
         )
     })
-}
-
-/// `runyard diff`.
-pub(crate) async fn diff(context: &mut CliContext, wanted: &[Wanted]) -> CliResult {
-    let plans = plans(context, wanted).await?;
-    show(context, &plans);
-    let same = plans.iter().all(|plan| !plan.writes());
-    if same { Ok(()) } else { Err(CliFailure { exit: Exit::Error, problems: Vec::new() }) }
 }
 
 async fn plans(context: &CliContext, wanted: &[Wanted]) -> CliResult<Vec<Planned>> {
@@ -252,20 +260,19 @@ mod tests {
     /// repositories that may use it then.
     async fn widened(typed: &'static str) -> (bool, String, Vec<String>) {
         let (store, scratch) = (runyard_fakes::MemoryStore::new(), tempfile::tempdir().unwrap());
-        let table = TableName::parse("runyard").unwrap();
         let written = |repositories: &str| {
             let file = scratch.path().join("pools.json");
             let text = json!([{"resourceClass": "sec", "max": 3, "repositories": [repositories]}]);
             std::fs::write(&file, text.to_string()).unwrap();
             let how = How { dry_run: false, allow_widening: false };
-            check(&ApplyArgs { file, config: None, stack: StackArgs::default(), how }, &table).unwrap()
+            ApplyArgs { file, config: None, stack: StackArgs::default(), how }
         };
         let screen = || crate::output::screen::Screen::kept(crate::output::format::Format::Text);
         let mut context = CliContext::on(store.clone(), screen().0);
-        run(&mut context, &written("acme/*")).await.unwrap();
+        written("acme/*").run_on(&mut context).await.unwrap();
         let (screen, said) = screen();
         let mut context = CliContext::on(store.clone(), screen.typed(typed));
-        let done = run(&mut context, &written("*")).await.is_ok();
+        let done = written("*").run_on(&mut context).await.is_ok();
         let key = runyard_core::model::Pool::key_of(&ClassName::parse("sec").unwrap());
         let item = context.item(&key).await.unwrap().unwrap();
         let pool: runyard_core::model::Pool = crate::session::context::readable(&item).unwrap();

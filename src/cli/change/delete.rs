@@ -13,6 +13,7 @@ use crate::input::completion;
 use crate::session::context::{AuditEvent, CliContext, readable};
 use crate::session::polling::{Interrupts, Waited, until};
 use crate::session::{connect, names};
+use crate::verb::{Start, Verb};
 use runyard_core::model::kind_of;
 use runyard_core::model::{
     ClassName, Guard, Instance, Item, Kind, LaunchPhase, Phase, Place, Pool, Reading, State, Write, millis,
@@ -49,6 +50,56 @@ pub(crate) struct DeleteArgs {
     timeout: Duration,
 }
 
+impl Verb for DeleteArgs {
+    type Input = ClassName;
+
+    fn check(&self, _start: &Start<'_>) -> CliResult<Self::Input> {
+        match (&self.what.0, &self.class) {
+            (Some(class), None) | (None, Some(class)) => Ok(class.clone()),
+            (None, None) | (Some(_), Some(_)) => {
+                let fix = "write `runyard delete pool CLASS`";
+                let problem = runyard_core::model::FieldError::new("CLASS", "", "must be named once", fix);
+                Err(CliFailure::usage(problem))
+            }
+        }
+    }
+
+    async fn run(&self, context: &mut CliContext, class: Self::Input) -> CliResult {
+        let class = &class;
+        let key = Pool::key_of(class);
+        let Some(item) = context.item(&key).await? else {
+            return Err(names::no_such_pool(context, "CLASS", class).await);
+        };
+        let pool: Pool = readable(&item)?;
+        let left = left(context, class).await?;
+        if self.dry_run {
+            context.screen.say(format!("pool {class}: would be drained and deleted: it has {}", left.told()));
+            context.screen.document(&json!({"resourceClass": class.as_str(), "live": left.live.len(),
+            "launches": left.launches, "requests": left.requests}));
+            return Ok(());
+        }
+        let question = format!("Pool {class} has {}. Drain and delete it?", left.told());
+        context.screen.confirm(self.yes, "CLASS", class.as_str(), &question)?;
+        apply::retire(context, class).await?;
+        scale::reset(context, class).await?;
+        drained(context, self, class).await?;
+        remove(context, class).await?;
+        context.screen.say(format!("pool {class}: deleted"));
+        let audit = AuditEvent {
+            key: &key,
+            reason: "PoolDeleted",
+            message: format!("pool {class} was drained and deleted"),
+            change: None,
+        };
+        context.record_event(audit).await;
+        for line in beside(context, class, &pool).await {
+            context.screen.say(line);
+        }
+        context.screen.document(&json!({"resourceClass": class.as_str(), "state": "deleted"}));
+        Ok(())
+    }
+}
+
 /// What can be deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Deletable(Option<ClassName>);
@@ -68,18 +119,6 @@ fn deletable(text: &str) -> Result<Deletable, runyard_core::model::FieldError> {
         return Err(runyard_core::model::FieldError::new("KIND", kind, "cannot be deleted", fix));
     }
     Ok(Deletable(name.map(ClassName::parse).transpose()?))
-}
-
-/// The class that is meant.
-pub(crate) fn check(args: &DeleteArgs) -> CliResult<ClassName> {
-    match (&args.what.0, &args.class) {
-        (Some(class), None) | (None, Some(class)) => Ok(class.clone()),
-        (None, None) | (Some(_), Some(_)) => {
-            let fix = "write `runyard delete pool CLASS`";
-            let problem = runyard_core::model::FieldError::new("CLASS", "", "must be named once", fix);
-            Err(CliFailure::usage(problem))
-        }
-    }
 }
 
 /// What of a class is there.
@@ -104,41 +143,6 @@ impl Left {
             self.requests
         )
     }
-}
-
-/// Runs the verb.
-pub(crate) async fn run(context: &mut CliContext, args: &DeleteArgs, class: &ClassName) -> CliResult {
-    let key = Pool::key_of(class);
-    let Some(item) = context.item(&key).await? else {
-        return Err(names::no_such_pool(context, "CLASS", class).await);
-    };
-    let pool: Pool = readable(&item)?;
-    let left = left(context, class).await?;
-    if args.dry_run {
-        context.screen.say(format!("pool {class}: would be drained and deleted: it has {}", left.told()));
-        context.screen.document(&json!({"resourceClass": class.as_str(), "live": left.live.len(),
-            "launches": left.launches, "requests": left.requests}));
-        return Ok(());
-    }
-    let question = format!("Pool {class} has {}. Drain and delete it?", left.told());
-    context.screen.confirm(args.yes, "CLASS", class.as_str(), &question)?;
-    apply::retire(context, class).await?;
-    scale::reset(context, class).await?;
-    drained(context, args, class).await?;
-    remove(context, class).await?;
-    context.screen.say(format!("pool {class}: deleted"));
-    let audit = AuditEvent {
-        key: &key,
-        reason: "PoolDeleted",
-        message: format!("pool {class} was drained and deleted"),
-        change: None,
-    };
-    context.record_event(audit).await;
-    for line in beside(context, class, &pool).await {
-        context.screen.say(line);
-    }
-    context.screen.document(&json!({"resourceClass": class.as_str(), "state": "deleted"}));
-    Ok(())
 }
 
 /// What of the class lives, is being launched, or waits.
@@ -349,16 +353,16 @@ mod tests {
         let mut context = CliContext::on(store.clone(), Screen::nowhere(Format::Text));
         let key = Pool::key_of(&class);
         let idle = machine(&store, "i-1", "idle");
-        let refused = run(&mut context, &args(false), &class).await.unwrap_err();
+        let refused = args(false).run_on(&mut context).await.unwrap_err();
         assert!(refused.problems[0].fix.contains("--yes"), "{refused:?}");
         assert_eq!(context.item(&key).await.unwrap().unwrap()["version"], AttributeValue::N("1".into()));
-        let stuck = run(&mut context, &args(true), &class).await.unwrap_err();
+        let stuck = args(true).run_on(&mut context).await.unwrap_err();
         assert_eq!(stuck.exit, Exit::TimedOut, "its machine lives: {stuck:?}");
         let paused = context.item(&key).await.unwrap().unwrap();
         assert_eq!(paused["paused"], AttributeValue::Bool(true));
         assert!(context.item(&idle).await.unwrap().unwrap().contains_key("expiredBy"), "and is to end");
         machine(&store, "i-1", "terminated");
-        run(&mut context, &args(true), &class).await.unwrap();
+        args(true).run_on(&mut context).await.unwrap();
         assert_eq!(context.item(&key).await.unwrap(), None);
     }
 }

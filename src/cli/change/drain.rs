@@ -11,6 +11,7 @@ use crate::input::selector::{Noun, Selector};
 use crate::output::json;
 use crate::output::table::state;
 use crate::session::context::{AuditEvent, CliContext, attributes, one_more, readable, text};
+use crate::verb::{Start, Verb};
 use runyard_core::model::{Guard, Instance, Item, Place, Record, RecordId, Write, millis};
 use runyard_core::ports::StoreError;
 
@@ -32,31 +33,37 @@ pub(crate) struct DrainArgs {
     dry_run: bool,
 }
 
-/// The machines that are meant.
-pub(crate) fn check(args: &DrainArgs) -> CliResult<Vec<Selector>> {
-    let parse = |name: &String| {
-        let id =
-            name.split_once('/').filter(|_| !name.starts_with("arn:")).map_or(name.as_str(), |(_, id)| id);
-        Selector::parse(Noun::Instances, id).map_err(|problem| CliFailure::usage(problem.named("INSTANCE")))
-    };
-    args.names.iter().map(parse).collect()
-}
+impl Verb for DrainArgs {
+    type Input = Vec<Selector>;
 
-/// Runs the verb.
-pub(crate) async fn run(context: &mut CliContext, args: &DrainArgs, machines: &[Selector]) -> CliResult {
-    let mut items = Vec::new();
-    for machine in machines {
-        items.push(machine.find_whole(context, None).await?);
+    fn check(&self, _start: &Start<'_>) -> CliResult<Self::Input> {
+        let parse = |name: &String| {
+            let id = name
+                .split_once('/')
+                .filter(|_| !name.starts_with("arn:"))
+                .map_or(name.as_str(), |(_, id)| id);
+            Selector::parse(Noun::Instances, id)
+                .map_err(|problem| CliFailure::usage(problem.named("INSTANCE")))
+        };
+        self.names.iter().map(parse).collect()
     }
-    let (mut after, mut refused) = (Vec::new(), Vec::new());
-    for item in items {
-        match drain(context, item, args.dry_run).await {
-            Ok(item) => after.push(item),
-            Err(failure) => refused.extend(failure.problems),
+
+    async fn run(&self, context: &mut CliContext, machines: Self::Input) -> CliResult {
+        let machines = machines.as_slice();
+        let mut items = Vec::new();
+        for machine in machines {
+            items.push(machine.find_whole(context, None).await?);
         }
+        let (mut after, mut refused) = (Vec::new(), Vec::new());
+        for item in items {
+            match drain(context, item, self.dry_run).await {
+                Ok(item) => after.push(item),
+                Err(failure) => refused.extend(failure.problems),
+            }
+        }
+        context.screen.document(&json::list(&after));
+        if refused.is_empty() { Ok(()) } else { Err(CliFailure { exit: Exit::Error, problems: refused }) }
     }
-    context.screen.document(&json::list(&after));
-    if refused.is_empty() { Ok(()) } else { Err(CliFailure { exit: Exit::Error, problems: refused }) }
 }
 
 /// What becomes of a machine.

@@ -11,6 +11,7 @@ use crate::output::json;
 use crate::output::table::state;
 use crate::session::context::{AuditEvent, CliContext, attributes, one_more, readable, text};
 use crate::session::names;
+use crate::verb::{Start, Verb};
 use runyard_core::model::kind_of;
 use runyard_core::model::{
     ClassName, Guard, Instance, Item, Kind, Place, Pool, Reading, Record, RecordId, State, Write, millis,
@@ -45,57 +46,60 @@ pub(crate) struct ExpireArgs {
     dry_run: bool,
 }
 
+impl Verb for ExpireArgs {
+    type Input = Target;
+
+    fn check(&self, _start: &Start<'_>) -> CliResult<Self::Input> {
+        let target = if self.idle {
+            ClassName::parse(&self.name).map(Target::Class)
+        } else {
+            Selector::parse(Noun::Instances, &self.name).map(Target::Instance)
+        };
+        target.map_err(|problem| CliFailure::usage(problem.named("INSTANCE|CLASS")))
+    }
+
+    async fn run(&self, context: &mut CliContext, target: Self::Input) -> CliResult {
+        let target = &target;
+        let items = match target {
+            Target::Instance(selector) => vec![selector.find_whole(context, None).await?],
+            Target::Class(class) => idle(context, class, self.now).await?,
+        };
+        if let (Target::Class(class), true) = (target, items.is_empty()) {
+            if context.item(&Pool::key_of(class)).await?.is_none() {
+                return Err(names::no_such_pool(context, "CLASS", class).await);
+            }
+            context.screen.say(format!("class {class} has no idle machines"));
+        }
+        if self.dry_run {
+            return would_end(context, self, &items);
+        }
+        let lost = runs(&items);
+        if let Some(question) = question(self, &items, &lost)
+        // Of idle machines nobody loses anything: a script that names a class goes on.
+        && (!lost.is_empty() || context.screen.can_ask())
+        {
+            context.screen.confirm(self.yes, "INSTANCE|CLASS", &self.name, &question)?;
+        }
+        let agreed = self.yes || !lost.is_empty();
+        let mut after = Vec::new();
+        let mut refused = Vec::new();
+        for item in &items {
+            match expire(context, item, self, agreed).await {
+                Ok(item) => after.push(item),
+                Err(failure) => refused.extend(failure.problems),
+            }
+        }
+        context.screen.document(&json::list(&after));
+        if refused.is_empty() { Ok(()) } else { Err(CliFailure { exit: Exit::Error, problems: refused }) }
+    }
+}
+
 /// What is to end.
 pub(crate) enum Target {
     /// One machine.
     Instance(Selector),
     /// The idle ones of a class.
     Class(ClassName),
-}
-
-/// What the options say.
-pub(crate) fn check(args: &ExpireArgs) -> CliResult<Target> {
-    let target = if args.idle {
-        ClassName::parse(&args.name).map(Target::Class)
-    } else {
-        Selector::parse(Noun::Instances, &args.name).map(Target::Instance)
-    };
-    target.map_err(|problem| CliFailure::usage(problem.named("INSTANCE|CLASS")))
-}
-
-/// Runs the verb.
-pub(crate) async fn run(context: &mut CliContext, args: &ExpireArgs, target: &Target) -> CliResult {
-    let items = match target {
-        Target::Instance(selector) => vec![selector.find_whole(context, None).await?],
-        Target::Class(class) => idle(context, class, args.now).await?,
-    };
-    if let (Target::Class(class), true) = (target, items.is_empty()) {
-        if context.item(&Pool::key_of(class)).await?.is_none() {
-            return Err(names::no_such_pool(context, "CLASS", class).await);
-        }
-        context.screen.say(format!("class {class} has no idle machines"));
-    }
-    if args.dry_run {
-        return would_end(context, args, &items);
-    }
-    let lost = runs(&items);
-    if let Some(question) = question(args, &items, &lost)
-        // Of idle machines nobody loses anything: a script that names a class goes on.
-        && (!lost.is_empty() || context.screen.can_ask())
-    {
-        context.screen.confirm(args.yes, "INSTANCE|CLASS", &args.name, &question)?;
-    }
-    let agreed = args.yes || !lost.is_empty();
-    let mut after = Vec::new();
-    let mut refused = Vec::new();
-    for item in &items {
-        match expire(context, item, args, agreed).await {
-            Ok(item) => after.push(item),
-            Err(failure) => refused.extend(failure.problems),
-        }
-    }
-    context.screen.document(&json::list(&after));
-    if refused.is_empty() { Ok(()) } else { Err(CliFailure { exit: Exit::Error, problems: refused }) }
 }
 
 /// What would end, or why it may not.

@@ -4,13 +4,13 @@
 use clap::Args;
 use serde_json::Value;
 
-use crate::environment::Environment;
 use crate::failure::{CliFailure, CliResult};
 use crate::input::completion;
 use crate::input::run::repository_hint;
 use crate::input::selector::{RequestSelector, request_record};
 use crate::output::json;
 use crate::session::context::{AuditEvent, CliContext, attributes, one_more, readable, text};
+use crate::verb::{Start, Verb};
 use runyard_core::model::{Guard, Item, Record, Repository, Request, Write, millis};
 use runyard_core::ports::StoreError;
 
@@ -39,47 +39,48 @@ pub(crate) struct FailArgs {
     dry_run: bool,
 }
 
-/// Where to look.
-pub(crate) fn check(args: &FailArgs, environment: &Environment) -> CliResult<Option<Repository>> {
-    repository_hint(args.repository.as_ref(), environment).map_err(CliFailure::usage)
-}
+impl Verb for FailArgs {
+    type Input = Option<Repository>;
 
-/// Runs the verb.
-pub(crate) async fn run(
-    context: &mut CliContext,
-    args: &FailArgs,
-    repository: Option<&Repository>,
-) -> CliResult {
-    let request = request_record(context, &args.request, repository).await?;
-    let key = request.key();
-    let (phase, holds) = (request.phase(), request.status.instances.len());
-    if args.dry_run {
-        let would = if phase.is_final() { "is over, nothing to fail" } else { "would fail" };
-        context
-            .screen
-            .say(format!("{}: {would}; it is {phase} and holds {holds} of its machines", request.id));
-        let item = context.item(&key).await?;
-        context.screen.document(&item.as_ref().map_or(Value::Null, json::record));
-        return Ok(());
+    fn check(&self, start: &Start<'_>) -> CliResult<Self::Input> {
+        repository_hint(self.repository.as_ref(), start.environment).map_err(CliFailure::usage)
     }
-    if holds > 0 && !phase.is_final() {
-        let question =
-            format!("{} is {phase}, and its {holds} machines are taken from it. Go on?", request.id);
-        context.screen.confirm(args.yes, "REQUEST", &request.id.to_string(), &question)?;
+
+    async fn run(&self, context: &mut CliContext, repository: Self::Input) -> CliResult {
+        let repository = repository.as_ref();
+        let request = request_record(context, &self.request, repository).await?;
+        let key = request.key();
+        let (phase, holds) = (request.phase(), request.status.instances.len());
+        if self.dry_run {
+            let would = if phase.is_final() { "is over, nothing to fail" } else { "would fail" };
+            context
+                .screen
+                .say(format!("{}: {would}; it is {phase} and holds {holds} of its machines", request.id));
+            let item = context.item(&key).await?;
+            context.screen.document(&item.as_ref().map_or(Value::Null, json::record));
+            return Ok(());
+        }
+        if holds > 0 && !phase.is_final() {
+            let question =
+                format!("{} is {phase}, and its {holds} machines are taken from it. Go on?", request.id);
+            context.screen.confirm(self.yes, "REQUEST", &request.id.to_string(), &question)?;
+        }
+        let (after, done) = ask(context, &request).await?;
+        let now: Request = readable(&after)?;
+        if done {
+            context.screen.say(format!("{}: the operator was asked to fail it", now.id));
+            let message = format!("{}: a person asked to fail it while {}", now.id, now.phase());
+            context
+                .record_event(AuditEvent { key: &key, reason: "FailRequested", message, change: None })
+                .await;
+        } else if now.phase().is_final() {
+            context.screen.say(format!("{}: already {}, nothing to fail", now.id, now.phase()));
+        } else {
+            context.screen.say(format!("{}: already failing", now.id));
+        }
+        context.screen.document(&json::record(&after));
+        Ok(())
     }
-    let (after, done) = ask(context, &request).await?;
-    let now: Request = readable(&after)?;
-    if done {
-        context.screen.say(format!("{}: the operator was asked to fail it", now.id));
-        let message = format!("{}: a person asked to fail it while {}", now.id, now.phase());
-        context.record_event(AuditEvent { key: &key, reason: "FailRequested", message, change: None }).await;
-    } else if now.phase().is_final() {
-        context.screen.say(format!("{}: already {}, nothing to fail", now.id, now.phase()));
-    } else {
-        context.screen.say(format!("{}: already failing", now.id));
-    }
-    context.screen.document(&json::record(&after));
-    Ok(())
 }
 
 /// Writes the wish unless it is there or comes too late; answers the record, and whether it was written.

@@ -15,6 +15,7 @@ use crate::input::selector::{Noun, Selector};
 use crate::output::json;
 use crate::output::table::state;
 use crate::session::context::{AuditEvent, CliContext, attributes, one_more, readable, text};
+use crate::verb::{Start, Verb};
 use runyard_core::model::{
     AttributeValue, Guard, Instance, Item, MAX_HOLD_SECONDS, Place, Pool, Record, RecordId, Write, millis,
 };
@@ -44,6 +45,62 @@ pub(crate) struct HoldArgs {
     dry_run: bool,
 }
 
+impl Verb for HoldArgs {
+    type Input = Selector;
+
+    fn check(&self, _start: &Start<'_>) -> CliResult<Self::Input> {
+        selector(&self.name)
+    }
+
+    async fn run(&self, context: &mut CliContext, machine: Self::Input) -> CliResult {
+        let machine = &machine;
+        let item = machine.find_whole(context, None).await?;
+        let instance: Instance = readable(&item)?;
+        let most = longest(context, &instance).await?;
+        let asked = self.length.as_secs();
+        if asked > most {
+            let (class, id) = (&instance.facts.resource_class, duration::show(self.length));
+            let message = match most {
+                0 => format!("class {class} lets nobody hold a machine"),
+                most => format!(
+                    "class {class} lets a machine be held for {} at most",
+                    duration::show(Duration::from_secs(most))
+                ),
+            };
+            let fix = format!("ask for less, or `runyard set pool {class} maxHoldSeconds={asked}`");
+            return Err(CliFailure::error("--for", id, message, fix));
+        }
+        let by = context.environment.actor();
+        let length = SignedDuration::from_secs(i64::try_from(asked).unwrap_or(i64::MAX));
+        let outcome = |instance: &Instance, now: Timestamp| {
+            let until = now.saturating_add(length).unwrap_or(Timestamp::MAX);
+            if instance.expired_by.is_some() {
+                return Err("is to end: a person asked for that");
+            }
+            let then = match instance.place() {
+                Place::Terminated | Place::Nowhere => return Err("has ended"),
+                Place::CreatedBound | Place::Claimed | Place::Running => {
+                    "it serves its run to the end, is kept after that".to_owned()
+                }
+                Place::CreatedWarm => "it is kept when it has booted, or failed to".to_owned(),
+                Place::IdleCleaning | Place::IdlePooled | Place::IdleHeld => {
+                    "it is kept from now on".to_owned()
+                }
+            };
+            let then = format!("{then}, and ends at {until}");
+            let message = format!("was put on hold until {until}");
+            Ok(Outcome {
+                then,
+                write: Some(holding(instance, now, &by, until)),
+                event: ("HoldRequested", message),
+            })
+        };
+        let after = one(context, item, self.dry_run, outcome).await?;
+        context.screen.document(&json::record(&after));
+        Ok(())
+    }
+}
+
 /// Ends machines that are held.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -60,19 +117,53 @@ pub(crate) struct ReleaseHoldArgs {
     dry_run: bool,
 }
 
+impl Verb for ReleaseHoldArgs {
+    type Input = Vec<Selector>;
+
+    fn check(&self, _start: &Start<'_>) -> CliResult<Self::Input> {
+        self.names.iter().map(|name| selector(name)).collect()
+    }
+
+    async fn run(&self, context: &mut CliContext, machines: Self::Input) -> CliResult {
+        let machines = machines.as_slice();
+        let by = context.environment.actor();
+        let outcome = |instance: &Instance, now: Timestamp| {
+            if instance.place() == Place::Terminated {
+                let event = ("HoldReleased", String::new());
+                return Ok(Outcome { then: "already ended".to_owned(), write: None, event });
+            }
+            if instance.hold.is_none() {
+                return Err("is not held");
+            }
+            let (then, write) = match instance.place() {
+                Place::IdleHeld
+                | Place::IdleCleaning
+                | Place::IdlePooled
+                | Place::CreatedWarm
+                | Place::Nowhere => ("it ends now", expire::ending(instance, now, &by)),
+                Place::CreatedBound | Place::Claimed | Place::Running | Place::Terminated => {
+                    ("it ends when it is given back", holding(instance, now, &by, now))
+                }
+            };
+            let event = ("HoldReleased", "was released from its hold".to_owned());
+            Ok(Outcome { then: then.to_owned(), write: Some(write), event })
+        };
+        let (mut after, mut refused) = (Vec::new(), Vec::new());
+        for machine in machines {
+            let item = machine.find_whole(context, None).await?;
+            match one(context, item, self.dry_run, outcome).await {
+                Ok(item) => after.push(item),
+                Err(failure) => refused.extend(failure.problems),
+            }
+        }
+        context.screen.document(&json::list(&after));
+        if refused.is_empty() { Ok(()) } else { Err(CliFailure { exit: Exit::Error, problems: refused }) }
+    }
+}
+
 fn selector(name: &str) -> CliResult<Selector> {
     let id = name.split_once('/').filter(|_| !name.starts_with("arn:")).map_or(name, |(_, id)| id);
     Selector::parse(Noun::Instances, id).map_err(|problem| CliFailure::usage(problem.named("INSTANCE")))
-}
-
-/// The machine that is meant.
-pub(crate) fn check(args: &HoldArgs) -> CliResult<Selector> {
-    selector(&args.name)
-}
-
-/// The machines that are meant.
-pub(crate) fn check_release(args: &ReleaseHoldArgs) -> CliResult<Vec<Selector>> {
-    args.names.iter().map(|name| selector(name)).collect()
 }
 
 /// What a verb does to one machine.
@@ -83,92 +174,6 @@ struct Outcome {
     write: Option<Write>,
     /// What happened, for the event: the word, and the sentence behind the machine's id.
     event: (&'static str, String),
-}
-
-/// Runs `hold`.
-pub(crate) async fn run(context: &mut CliContext, args: &HoldArgs, machine: &Selector) -> CliResult {
-    let item = machine.find_whole(context, None).await?;
-    let instance: Instance = readable(&item)?;
-    let most = longest(context, &instance).await?;
-    let asked = args.length.as_secs();
-    if asked > most {
-        let (class, id) = (&instance.facts.resource_class, duration::show(args.length));
-        let message = match most {
-            0 => format!("class {class} lets nobody hold a machine"),
-            most => format!(
-                "class {class} lets a machine be held for {} at most",
-                duration::show(Duration::from_secs(most))
-            ),
-        };
-        let fix = format!("ask for less, or `runyard set pool {class} maxHoldSeconds={asked}`");
-        return Err(CliFailure::error("--for", id, message, fix));
-    }
-    let by = context.environment.actor();
-    let length = SignedDuration::from_secs(i64::try_from(asked).unwrap_or(i64::MAX));
-    let outcome = |instance: &Instance, now: Timestamp| {
-        let until = now.saturating_add(length).unwrap_or(Timestamp::MAX);
-        if instance.expired_by.is_some() {
-            return Err("is to end: a person asked for that");
-        }
-        let then = match instance.place() {
-            Place::Terminated | Place::Nowhere => return Err("has ended"),
-            Place::CreatedBound | Place::Claimed | Place::Running => {
-                "it serves its run to the end, is kept after that".to_owned()
-            }
-            Place::CreatedWarm => "it is kept when it has booted, or failed to".to_owned(),
-            Place::IdleCleaning | Place::IdlePooled | Place::IdleHeld => "it is kept from now on".to_owned(),
-        };
-        let then = format!("{then}, and ends at {until}");
-        let message = format!("was put on hold until {until}");
-        Ok(Outcome {
-            then,
-            write: Some(holding(instance, now, &by, until)),
-            event: ("HoldRequested", message),
-        })
-    };
-    let after = one(context, item, args.dry_run, outcome).await?;
-    context.screen.document(&json::record(&after));
-    Ok(())
-}
-
-/// Runs `release-hold`.
-pub(crate) async fn release(
-    context: &mut CliContext,
-    args: &ReleaseHoldArgs,
-    machines: &[Selector],
-) -> CliResult {
-    let by = context.environment.actor();
-    let outcome = |instance: &Instance, now: Timestamp| {
-        if instance.place() == Place::Terminated {
-            let event = ("HoldReleased", String::new());
-            return Ok(Outcome { then: "already ended".to_owned(), write: None, event });
-        }
-        if instance.hold.is_none() {
-            return Err("is not held");
-        }
-        let (then, write) = match instance.place() {
-            Place::IdleHeld
-            | Place::IdleCleaning
-            | Place::IdlePooled
-            | Place::CreatedWarm
-            | Place::Nowhere => ("it ends now", expire::ending(instance, now, &by)),
-            Place::CreatedBound | Place::Claimed | Place::Running | Place::Terminated => {
-                ("it ends when it is given back", holding(instance, now, &by, now))
-            }
-        };
-        let event = ("HoldReleased", "was released from its hold".to_owned());
-        Ok(Outcome { then: then.to_owned(), write: Some(write), event })
-    };
-    let (mut after, mut refused) = (Vec::new(), Vec::new());
-    for machine in machines {
-        let item = machine.find_whole(context, None).await?;
-        match one(context, item, args.dry_run, outcome).await {
-            Ok(item) => after.push(item),
-            Err(failure) => refused.extend(failure.problems),
-        }
-    }
-    context.screen.document(&json::list(&after));
-    if refused.is_empty() { Ok(()) } else { Err(CliFailure { exit: Exit::Error, problems: refused }) }
 }
 
 /// Does it to one machine, as its record is by then.
@@ -238,7 +243,7 @@ mod tests {
     use crate::output::format::Format;
     use crate::output::screen::Screen;
     use crate::session::context::number;
-    use crate::verbs::{Cli, Once, Verb};
+    use crate::verbs::{AnyVerb, Cli, Once};
 
     const ID: &str = "i-0123456789abcdef0";
 
@@ -254,15 +259,9 @@ mod tests {
         let mut context = CliContext::on(store.clone(), Screen::nowhere(Format::Text));
         let cli = Cli::try_parse_from(line.split(' ')).expect("a command line");
         match cli.verb {
-            Verb::Once(Once::Hold(args)) => {
-                let machine = check(&args)?;
-                run(&mut context, &args, &machine).await
-            }
-            Verb::Once(Once::ReleaseHold(args)) => {
-                let machines = check_release(&args)?;
-                release(&mut context, &args, &machines).await
-            }
-            Verb::Once(_) | Verb::Process(_) => panic!("{line}: another verb"),
+            AnyVerb::Once(Once::Hold(args)) => args.run_on(&mut context).await,
+            AnyVerb::Once(Once::ReleaseHold(args)) => args.run_on(&mut context).await,
+            AnyVerb::Once(_) | AnyVerb::Process(_) => panic!("{line}: another verb"),
         }
     }
 

@@ -10,6 +10,7 @@ use crate::failure::{CliFailure, CliResult, Exit};
 use crate::output::json;
 use crate::session::context::{AuditEvent, CliContext, attributes, number, one_more, readable, text};
 use crate::session::polling::{Interrupts, Waited, again, until};
+use crate::verb::{Start, Verb};
 use runyard_core::model::{Guard, Item, Kind, Lease, Write, millis};
 use runyard_core::ports::StoreError;
 
@@ -26,39 +27,51 @@ pub(crate) struct RefreshArgs {
     timeout: Duration,
 }
 
-/// Runs the verb.
-pub(crate) async fn run(context: &mut CliContext, args: &RefreshArgs) -> CliResult {
-    let mut interrupts = Interrupts::listen()?;
-    let asked = ask(context).await?;
-    let key = Lease::key_of(Lease::RESYNC);
-    let message = "a full resync was asked for".to_owned();
-    context.record_event(AuditEvent { key: &key, reason: "ResyncRequested", message, change: None }).await;
-    let waited = {
-        let context = &*context;
-        until(args.timeout, &mut interrupts, async || {
-            let Some(item) = context.item(&key).await? else { return Ok(None) };
-            let lease: Lease = readable(&item)?;
-            Ok(lease.completed_at.filter(|at| *at >= asked).map(|at| (at, item)))
-        })
-        .await?
-    };
-    match waited {
-        Waited::Done((at, item)) => {
-            context.screen.say(format!("everything was looked at, done at {at}"));
-            context.screen.document(&json::record(&item));
-            Ok(())
-        }
-        Waited::Interrupted(caught) => {
-            let message =
-                format!("interrupted by {}; it was asked for at {asked} and stays asked for", caught.name());
-            let failure = CliFailure::error("refresh", "", message, "run the command again to wait for it");
-            Err(failure.exiting(Exit::Signal(caught)))
-        }
-        Waited::TimedOut => {
-            let message = format!("not done in time; it was asked for at {asked} and stays asked for");
-            let fix = "check that an operator runs (`runyard doctor`), or wait longer";
-            let failure = CliFailure::error("--timeout", duration::show(args.timeout), message, fix);
-            Err(failure.exiting(Exit::TimedOut))
+impl Verb for RefreshArgs {
+    type Input = ();
+
+    fn check(&self, _start: &Start<'_>) -> CliResult {
+        Ok(())
+    }
+
+    async fn run(&self, context: &mut CliContext, (): ()) -> CliResult {
+        let mut interrupts = Interrupts::listen()?;
+        let asked = ask(context).await?;
+        let key = Lease::key_of(Lease::RESYNC);
+        let message = "a full resync was asked for".to_owned();
+        context
+            .record_event(AuditEvent { key: &key, reason: "ResyncRequested", message, change: None })
+            .await;
+        let waited = {
+            let context = &*context;
+            until(self.timeout, &mut interrupts, async || {
+                let Some(item) = context.item(&key).await? else { return Ok(None) };
+                let lease: Lease = readable(&item)?;
+                Ok(lease.completed_at.filter(|at| *at >= asked).map(|at| (at, item)))
+            })
+            .await?
+        };
+        match waited {
+            Waited::Done((at, item)) => {
+                context.screen.say(format!("everything was looked at, done at {at}"));
+                context.screen.document(&json::record(&item));
+                Ok(())
+            }
+            Waited::Interrupted(caught) => {
+                let message = format!(
+                    "interrupted by {}; it was asked for at {asked} and stays asked for",
+                    caught.name()
+                );
+                let failure =
+                    CliFailure::error("refresh", "", message, "run the command again to wait for it");
+                Err(failure.exiting(Exit::Signal(caught)))
+            }
+            Waited::TimedOut => {
+                let message = format!("not done in time; it was asked for at {asked} and stays asked for");
+                let fix = "check that an operator runs (`runyard doctor`), or wait longer";
+                let failure = CliFailure::error("--timeout", duration::show(self.timeout), message, fix);
+                Err(failure.exiting(Exit::TimedOut))
+            }
         }
     }
 }

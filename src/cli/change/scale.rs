@@ -12,6 +12,7 @@ use crate::input::completion;
 use crate::output::json;
 use crate::session::context::{AuditEvent, CliContext, number, readable, text};
 use crate::session::names;
+use crate::verb::{Start, Verb};
 use runyard_core::model::{
     AttributeValue, ClassName, FieldError, Guard, Item, Pool, PoolOverride, Write, millis,
 };
@@ -38,39 +39,46 @@ pub(crate) struct ScaleArgs {
     reset: bool,
 }
 
+impl Verb for ScaleArgs {
+    type Input = ();
+
+    fn check(&self, _start: &Start<'_>) -> CliResult {
+        Ok(())
+    }
+
+    async fn run(&self, context: &mut CliContext, (): ()) -> CliResult {
+        let (before, item) = match write(context, self).await? {
+            Written::Pool(before, item) => (before, item),
+            Written::NoPool => return Err(names::no_such_pool(context, "CLASS", &self.class).await),
+        };
+        let pool: Pool = readable(&item)?;
+        let said = match &pool.scale {
+            Some(scale) => {
+                let until = scale.until.map_or_else(|| "until --reset".into(), |at| format!("until {at}"));
+                let machines = if scale.desired == 1 { "machine" } else { "machines" };
+                format!("keeps {} idle {machines} {until}", scale.desired)
+            }
+            None => "goes by its spec and schedules again".into(),
+        };
+        context.screen.say(format!("pool {}: {said}", self.class));
+        if let Some(scale) = pool.scale.as_ref().filter(|scale| scale.desired < pool.spec.min) {
+            context.screen.say(format!("its min {} is more than {} and holds", pool.spec.min, scale.desired));
+        }
+        let key = Pool::key_of(&self.class);
+        let message = format!("pool {}: {said}", self.class);
+        let change = Some((overridden_by(&before), overridden_by(&item)));
+        context.record_event(AuditEvent { key: &key, reason: "Scaled", message, change }).await;
+        context.screen.document(&json::record(&item));
+        Ok(())
+    }
+}
+
 fn machines(text: &str) -> Result<u32, FieldError> {
     let number = text.parse::<u32>().ok().filter(|n| *n <= 100_000);
     number.ok_or_else(|| {
         let fix = "use 0 to the pool's max";
         FieldError::new("desired", text, "must be a whole number from 0 to 100000", fix)
     })
-}
-
-/// Runs the verb.
-pub(crate) async fn run(context: &mut CliContext, args: &ScaleArgs) -> CliResult {
-    let (before, item) = match write(context, args).await? {
-        Written::Pool(before, item) => (before, item),
-        Written::NoPool => return Err(names::no_such_pool(context, "CLASS", &args.class).await),
-    };
-    let pool: Pool = readable(&item)?;
-    let said = match &pool.scale {
-        Some(scale) => {
-            let until = scale.until.map_or_else(|| "until --reset".into(), |at| format!("until {at}"));
-            let machines = if scale.desired == 1 { "machine" } else { "machines" };
-            format!("keeps {} idle {machines} {until}", scale.desired)
-        }
-        None => "goes by its spec and schedules again".into(),
-    };
-    context.screen.say(format!("pool {}: {said}", args.class));
-    if let Some(scale) = pool.scale.as_ref().filter(|scale| scale.desired < pool.spec.min) {
-        context.screen.say(format!("its min {} is more than {} and holds", pool.spec.min, scale.desired));
-    }
-    let key = Pool::key_of(&args.class);
-    let message = format!("pool {}: {said}", args.class);
-    let change = Some((overridden_by(&before), overridden_by(&item)));
-    context.record_event(AuditEvent { key: &key, reason: "Scaled", message, change }).await;
-    context.screen.document(&json::record(&item));
-    Ok(())
 }
 
 /// Takes a pool's override away, if it has one.

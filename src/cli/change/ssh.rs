@@ -9,6 +9,7 @@ use crate::failure::{CliFailure, CliResult};
 use crate::input::completion;
 use crate::input::selector::{Noun, Selector};
 use crate::session::context::{CliContext, readable};
+use crate::verb::{Start, Verb};
 use runyard_core::model::{Instance, State};
 
 /// Opens a shell on a machine.
@@ -32,45 +33,48 @@ pub(crate) struct SshArgs {
     dry_run: bool,
 }
 
-/// The machine that is meant.
-pub(crate) fn check(args: &SshArgs) -> CliResult<Selector> {
-    Selector::parse(Noun::Instances, &args.name).map_err(|p| CliFailure::usage(p.named("INSTANCE")))
-}
+impl Verb for SshArgs {
+    type Input = Selector;
 
-/// Runs the verb.
-pub(crate) async fn run(context: &mut CliContext, args: &SshArgs, machine: &Selector) -> CliResult {
-    let item = machine.find(context, None).await?;
-    let instance: Instance = readable(&item)?;
-    let (id, arn) = (instance.facts.instance_id.to_string(), instance.facts.instance_arn.to_string());
-    let refused = |message: &str, fix: &str| Err(CliFailure::error("INSTANCE", &id, message, fix));
-    if instance.state() == State::Terminated {
-        return refused("has ended", "see `runyard describe instance` for its last words");
+    fn check(&self, _start: &Start<'_>) -> CliResult<Self::Input> {
+        Selector::parse(Noun::Instances, &self.name).map_err(|p| CliFailure::usage(p.named("INSTANCE")))
     }
-    let region = arn.split(':').nth(3).unwrap_or_default().to_owned();
-    if region == "local" || context.environment.endpoint().is_some_and(|url| url.contains("://127.")) {
-        return refused("is a process of a local yard", "look in DIR/machines of `runyard up --dir DIR`");
-    }
-    let arguments = ["ssm", "start-session", "--target", &id, "--region", &region];
-    if args.dry_run {
-        context.screen.say(format!("aws {}", arguments.join(" ")));
-        return Ok(());
-    }
-    let mut command = Command::new("aws");
-    command.args(arguments);
-    if let Some(profile) = context.environment.get("AWS_PROFILE") {
-        command.args(["--profile", profile]);
-    }
-    let ended = command.status().map_err(|error| {
-        let fix = "install the AWS command line and its session-manager-plugin";
-        CliFailure::error("aws", "", format!("cannot be run: {error}"), fix)
-    })?;
-    if ended.success() {
-        return Ok(());
-    }
-    refused(
-        "the session was refused; see what aws said",
-        "AccessDenied: you lack ssm:StartSession on it. TargetNotConnected: its image lacks Session Manager's agent, its \
+
+    async fn run(&self, context: &mut CliContext, machine: Self::Input) -> CliResult {
+        let machine = &machine;
+        let item = machine.find(context, None).await?;
+        let instance: Instance = readable(&item)?;
+        let (id, arn) = (instance.facts.instance_id.to_string(), instance.facts.instance_arn.to_string());
+        let refused = |message: &str, fix: &str| Err(CliFailure::error("INSTANCE", &id, message, fix));
+        if instance.state() == State::Terminated {
+            return refused("has ended", "see `runyard describe instance` for its last words");
+        }
+        let region = arn.split(':').nth(3).unwrap_or_default().to_owned();
+        if region == "local" || context.environment.endpoint().is_some_and(|url| url.contains("://127.")) {
+            return refused("is a process of a local yard", "look in DIR/machines of `runyard up --dir DIR`");
+        }
+        let arguments = ["ssm", "start-session", "--target", &id, "--region", &region];
+        if self.dry_run {
+            context.screen.say(format!("aws {}", arguments.join(" ")));
+            return Ok(());
+        }
+        let mut command = Command::new("aws");
+        command.args(arguments);
+        if let Some(profile) = context.environment.get("AWS_PROFILE") {
+            command.args(["--profile", profile]);
+        }
+        let ended = command.status().map_err(|error| {
+            let fix = "install the AWS command line and its session-manager-plugin";
+            CliFailure::error("aws", "", format!("cannot be run: {error}"), fix)
+        })?;
+        if ended.success() {
+            return Ok(());
+        }
+        refused(
+            "the session was refused; see what aws said",
+            "AccessDenied: you lack ssm:StartSession on it. TargetNotConnected: its image lacks Session Manager's agent, its \
          role the five rights of `runyard ssh --help`, or its subnet a way to SSM. Plugin not found: install \
          session-manager-plugin",
-    )
+        )
+    }
 }

@@ -21,9 +21,9 @@ use crate::failure::{CliFailure, CliResult};
 use crate::input::usage;
 use crate::session::configured;
 use crate::session::context::CliContext;
+use crate::verb::{Start, Verb};
 use runyard_core::ledger;
 use runyard_core::ledger::{IdleShare, Period, Prices};
-use runyard_core::model::TableName;
 use runyard_operator::prices;
 
 /// What the machines cost.
@@ -67,6 +67,67 @@ pub(crate) struct CostArgs {
     config: Option<PathBuf>,
 }
 
+impl Verb for CostArgs {
+    type Input = Asked;
+
+    fn check(&self, start: &Start<'_>) -> CliResult<Self::Input> {
+        if self.until.is_some_and(|until| until >= self.since) {
+            let until = self.until.map(duration::show).unwrap_or_default();
+            let fix = "end nearer to now than it begins, such as --since 14d --until 7d";
+            return Err(CliFailure::usage(runyard_core::model::FieldError::new(
+                "--until",
+                until,
+                "leaves no time between --since and --until",
+                fix,
+            )));
+        }
+        let config = self.config.as_deref().map(|file| configured::load(start.table, file)).transpose()?;
+        if self.by == By::Team && config.is_none() {
+            let fix = "name the operator's configuration: --config FILE";
+            let problem =
+                runyard_core::model::FieldError::new("--by", "team", "needs the teams of repositories", fix);
+            return Err(CliFailure::usage(problem));
+        }
+        let prices = match self.prices.as_deref() {
+            Some(file) => prices::load(file).map_err(CliFailure::all_usage)?,
+            None => config.as_ref().map_or_else(prices::shipped, |config| config.prices.clone()),
+        };
+        let lines = self.from.as_deref().map(sources::of_file).transpose()?;
+        let teams = config.map(|config| config.sharing.teams).unwrap_or_default();
+        Ok(Asked { prices, teams, lines })
+    }
+
+    async fn run(&self, context: &mut CliContext, asked: Self::Input) -> CliResult {
+        let now = context.clock.now();
+        let ago = |length: Duration| now.saturating_sub(length).unwrap_or(Timestamp::MIN);
+        let (from, to) = (ago(self.since), self.until.map_or(now, ago));
+        let mut prices = asked.prices;
+        let lines = match asked.lines {
+            Some(lines) => lines,
+            None => sources::of_table(context, now, from, &mut prices).await?,
+        };
+        let entries = ledger::entries(&lines.machines, Period::between(from, to));
+        if self.spot {
+            prices.spot = spot::ask(context, &entries, from, to).await?;
+        }
+        if context.screen.wants_focus() {
+            let document = focus::document(&entries, &prices, &lines, from, to);
+            context.screen.document(&document);
+            return Ok(());
+        }
+        let names = report::Names { by: self.by, teams: &asked.teams, lines: &lines };
+        let made = report::Report::of(&entries, &prices, self.share_idle, &names, from, to);
+        context.screen.document(&made.document());
+        if entries.is_empty() {
+            context.screen.remark("no machine was there in that time");
+        } else if !context.screen.format.for_programs() {
+            let text = made.text(&context.screen);
+            context.screen.text(&text);
+        }
+        Ok(())
+    }
+}
+
 /// By what is added up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum By {
@@ -87,63 +148,4 @@ pub(crate) struct Asked {
     prices: Prices,
     teams: BTreeMap<String, String>,
     lines: Option<Lines>,
-}
-
-/// What the options say, with the files they name.
-pub(crate) fn check(args: &CostArgs, table: &TableName) -> CliResult<Asked> {
-    if args.until.is_some_and(|until| until >= args.since) {
-        let until = args.until.map(duration::show).unwrap_or_default();
-        let fix = "end nearer to now than it begins, such as --since 14d --until 7d";
-        return Err(CliFailure::usage(runyard_core::model::FieldError::new(
-            "--until",
-            until,
-            "leaves no time between --since and --until",
-            fix,
-        )));
-    }
-    let config = args.config.as_deref().map(|file| configured::load(table, file)).transpose()?;
-    if args.by == By::Team && config.is_none() {
-        let fix = "name the operator's configuration: --config FILE";
-        let problem =
-            runyard_core::model::FieldError::new("--by", "team", "needs the teams of repositories", fix);
-        return Err(CliFailure::usage(problem));
-    }
-    let prices = match args.prices.as_deref() {
-        Some(file) => prices::load(file).map_err(CliFailure::all_usage)?,
-        None => config.as_ref().map_or_else(prices::shipped, |config| config.prices.clone()),
-    };
-    let lines = args.from.as_deref().map(sources::of_file).transpose()?;
-    let teams = config.map(|config| config.sharing.teams).unwrap_or_default();
-    Ok(Asked { prices, teams, lines })
-}
-
-/// Runs the verb.
-pub(crate) async fn run(context: &mut CliContext, args: &CostArgs, asked: Asked) -> CliResult {
-    let now = context.clock.now();
-    let ago = |length: Duration| now.saturating_sub(length).unwrap_or(Timestamp::MIN);
-    let (from, to) = (ago(args.since), args.until.map_or(now, ago));
-    let mut prices = asked.prices;
-    let lines = match asked.lines {
-        Some(lines) => lines,
-        None => sources::of_table(context, now, from, &mut prices).await?,
-    };
-    let entries = ledger::entries(&lines.machines, Period::between(from, to));
-    if args.spot {
-        prices.spot = spot::ask(context, &entries, from, to).await?;
-    }
-    if context.screen.wants_focus() {
-        let document = focus::document(&entries, &prices, &lines, from, to);
-        context.screen.document(&document);
-        return Ok(());
-    }
-    let names = report::Names { by: args.by, teams: &asked.teams, lines: &lines };
-    let made = report::Report::of(&entries, &prices, args.share_idle, &names, from, to);
-    context.screen.document(&made.document());
-    if entries.is_empty() {
-        context.screen.remark("no machine was there in that time");
-    } else if !context.screen.format.for_programs() {
-        let text = made.text(&context.screen);
-        context.screen.text(&text);
-    }
-    Ok(())
 }

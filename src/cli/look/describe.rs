@@ -6,7 +6,6 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::events;
-use crate::environment::Environment;
 use crate::failure::{CliFailure, CliResult};
 use crate::input::look::LookArgs;
 use crate::input::run::repository_hint;
@@ -17,6 +16,7 @@ use crate::output::json;
 use crate::output::screen::Screen;
 use crate::output::table::{distance, indented};
 use crate::session::context::CliContext;
+use crate::verb::{Start, Verb};
 use runyard_core::model::{RecordId, Repository};
 
 /// Tells everything about one record.
@@ -33,32 +33,35 @@ pub(crate) struct DescribeArgs {
     look: LookArgs,
 }
 
-/// What is looked for.
-pub(crate) struct DescribeTarget(Selector, Option<Repository>);
+impl Verb for DescribeArgs {
+    type Input = DescribeTarget;
 
-/// What the options say.
-pub(crate) fn check(args: &DescribeArgs, environment: &Environment) -> CliResult<DescribeTarget> {
-    let selector = args.one.selector()?;
-    let repository =
-        repository_hint(args.look.repository.as_ref(), environment).map_err(CliFailure::usage)?;
-    Ok(DescribeTarget(selector, repository))
-}
+    fn check(&self, start: &Start<'_>) -> CliResult<Self::Input> {
+        let selector = self.one.selector()?;
+        let repository =
+            repository_hint(self.look.repository.as_ref(), start.environment).map_err(CliFailure::usage)?;
+        Ok(DescribeTarget(selector, repository))
+    }
 
-/// Runs the verb.
-pub(crate) async fn run(context: &mut CliContext, args: &DescribeArgs, target: &DescribeTarget) -> CliResult {
-    let mut last: Option<Value> = None;
-    loop {
-        let seen = look(context, target).await?;
-        if last.as_ref() != Some(&seen) {
-            show(context, args, &seen, last.is_some());
-            last = Some(seen);
+    async fn run(&self, context: &mut CliContext, target: Self::Input) -> CliResult {
+        let target = &target;
+        let mut last: Option<Value> = None;
+        loop {
+            let seen = look(context, target).await?;
+            if last.as_ref() != Some(&seen) {
+                show(context, self, &seen, last.is_some());
+                last = Some(seen);
+            }
+            if !self.look.watch || context.screen.closed() {
+                return Ok(());
+            }
+            tokio::time::sleep(crate::input::look::WATCH).await;
         }
-        if !args.look.watch || context.screen.closed() {
-            return Ok(());
-        }
-        tokio::time::sleep(crate::input::look::WATCH).await;
     }
 }
+
+/// What is looked for.
+pub(crate) struct DescribeTarget(Selector, Option<Repository>);
 
 async fn look(context: &CliContext, target: &DescribeTarget) -> CliResult<Value> {
     let item = target.0.find(context, target.1.as_ref()).await?;
@@ -93,6 +96,7 @@ fn show(context: &mut CliContext, args: &DescribeArgs, seen: &Value, again: bool
 type Section = (&'static str, &'static [&'static str]);
 
 /// What stands where. What no section names, such as what a newer program wrote, comes last.
+#[expect(clippy::too_many_lines, reason = "a table: the attributes of each kind of record")]
 fn sections(kind: &str) -> &'static [Section] {
     match kind {
         "instance" => &[

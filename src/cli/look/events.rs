@@ -8,7 +8,6 @@ use jiff::Timestamp;
 
 use super::history;
 use crate::duration;
-use crate::environment::Environment;
 use crate::failure::{CliFailure, CliResult};
 use crate::input::completion;
 use crate::input::look::{LookArgs, WATCH};
@@ -21,6 +20,7 @@ use crate::output::json;
 use crate::output::screen::Screen;
 use crate::output::table::{columns, distance, more_columns};
 use crate::session::context::CliContext;
+use crate::verb::{Start, Verb};
 use runyard_core::model::kind_of;
 use runyard_core::model::{EventType, Item, Kind, RecordId, Repository, text_of, time_of};
 
@@ -57,6 +57,47 @@ pub(crate) struct EventsArgs {
     look: LookArgs,
 }
 
+impl Verb for EventsArgs {
+    type Input = EventsTarget;
+
+    fn check(&self, start: &Start<'_>) -> CliResult<Self::Input> {
+        let one = self.what.clone().map(|what| OneArgs::of(what, self.name.clone()));
+        let selector = one.as_ref().map(OneArgs::selector).transpose()?;
+        let repository =
+            repository_hint(self.look.repository.as_ref(), start.environment).map_err(CliFailure::usage)?;
+        Ok(EventsTarget(selector, repository))
+    }
+
+    async fn run(&self, context: &mut CliContext, target: Self::Input) -> CliResult {
+        let target = &target;
+        let mut seen: BTreeSet<RecordId> = BTreeSet::new();
+        let now = context.clock.now();
+        let since = self.since.map(|length| now.saturating_sub(length).unwrap_or(Timestamp::MIN));
+        loop {
+            let mut items = match &target.0 {
+                Some(selector) => {
+                    let item = selector.find(context, target.1.as_ref()).await?;
+                    let id = RecordId::of(&item).expect("what was found by its key has one");
+                    let from = since.unwrap_or_else(|| now.saturating_sub(WEEK).unwrap_or(Timestamp::MIN));
+                    let mut items = of_since(context, &id, from).await?;
+                    items.retain(|item| happened(item, since));
+                    items
+                }
+                None => all(context, since).await?,
+            };
+            let first = seen.is_empty();
+            items.retain(|item| self.wants(item) && RecordId::of(item).is_some_and(|key| seen.insert(key)));
+            // What comes later in a watch is always told.
+            let items = if first { self.last(items) } else { items };
+            show(context, self.look.watch, first, &items);
+            if !self.look.watch || context.screen.closed() {
+                return Ok(());
+            }
+            tokio::time::sleep(WATCH).await;
+        }
+    }
+}
+
 impl EventsArgs {
     /// Whether an event is wanted, by its type and its reason.
     fn wants(&self, item: &Item) -> bool {
@@ -77,44 +118,6 @@ const WEEK: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// What is looked for: one record's events, or all.
 pub(crate) struct EventsTarget(Option<Selector>, Option<Repository>);
-
-/// What the options say.
-pub(crate) fn check(args: &EventsArgs, environment: &Environment) -> CliResult<EventsTarget> {
-    let one = args.what.clone().map(|what| OneArgs::of(what, args.name.clone()));
-    let selector = one.as_ref().map(OneArgs::selector).transpose()?;
-    let repository =
-        repository_hint(args.look.repository.as_ref(), environment).map_err(CliFailure::usage)?;
-    Ok(EventsTarget(selector, repository))
-}
-
-/// Runs the verb.
-pub(crate) async fn run(context: &mut CliContext, args: &EventsArgs, target: &EventsTarget) -> CliResult {
-    let mut seen: BTreeSet<RecordId> = BTreeSet::new();
-    let now = context.clock.now();
-    let since = args.since.map(|length| now.saturating_sub(length).unwrap_or(Timestamp::MIN));
-    loop {
-        let mut items = match &target.0 {
-            Some(selector) => {
-                let item = selector.find(context, target.1.as_ref()).await?;
-                let id = RecordId::of(&item).expect("what was found by its key has one");
-                let from = since.unwrap_or_else(|| now.saturating_sub(WEEK).unwrap_or(Timestamp::MIN));
-                let mut items = of_since(context, &id, from).await?;
-                items.retain(|item| happened(item, since));
-                items
-            }
-            None => all(context, since).await?,
-        };
-        let first = seen.is_empty();
-        items.retain(|item| args.wants(item) && RecordId::of(item).is_some_and(|key| seen.insert(key)));
-        // What comes later in a watch is always told.
-        let items = if first { args.last(items) } else { items };
-        show(context, args.look.watch, first, &items);
-        if !args.look.watch || context.screen.closed() {
-            return Ok(());
-        }
-        tokio::time::sleep(WATCH).await;
-    }
-}
 
 /// The events of a record, oldest first.
 pub(crate) async fn of(context: &CliContext, id: &RecordId) -> CliResult<Vec<Item>> {

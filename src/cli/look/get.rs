@@ -12,7 +12,6 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::shares;
-use crate::environment::Environment;
 use crate::failure::{CliFailure, CliResult, Problems};
 use crate::input::completion;
 use crate::input::look::{LookArgs, WATCH};
@@ -24,6 +23,7 @@ use crate::output::json;
 use crate::output::table::{INSTANCES, LAUNCHES, POOLS, REQUESTS, RowContext};
 use crate::session::context::CliContext;
 use crate::session::names;
+use crate::verb::{Start, Verb};
 use document::listed;
 use order::Order;
 use runyard_core::model::kind_of;
@@ -67,6 +67,52 @@ pub(crate) struct GetArgs {
     no_headers: bool,
     #[command(flatten)]
     look: LookArgs,
+}
+
+impl Verb for GetArgs {
+    type Input = GetTarget;
+
+    fn check(&self, start: &Start<'_>) -> CliResult<Self::Input> {
+        let targets = targets(&self.what, &self.names).map_err(CliFailure::usage)?;
+        let named = targets.iter().any(|target| target.selector.is_some());
+        match targets.as_slice() {
+            [Target { noun, .. }] => self.only.check(*noun)?,
+            // They are no records: they stand in none of the other lists.
+            several if several.iter().any(|target| target.noun == Noun::Shares) => {
+                let problem =
+                    FieldError::new("KIND", &self.what, "lists shares beside others", "get shares alone");
+                return Err(CliFailure::usage(problem));
+            }
+            // Of several kinds, those that have what is asked for are meant.
+            [..] => {}
+        }
+        let given = self.look.repository.as_ref();
+        // A list is of everything; only a run's id may need its repository.
+        let hint = if named { repository_hint(given, start.environment) } else { Ok(given.cloned()) };
+        Ok(GetTarget { targets, repository: hint.map_err(CliFailure::usage)? })
+    }
+
+    async fn run(&self, context: &mut CliContext, target: Self::Input) -> CliResult {
+        let target = &target;
+        context.screen.headed = !self.no_headers;
+        let mut last: Option<String> = None;
+        loop {
+            let seen = look(context, self, target).await?;
+            if let (Some(class), true) = (&self.only.class, seen.items.is_empty() && seen.hidden == 0)
+                && context.item(&Pool::key_of(class)).await?.is_none()
+            {
+                return Err(names::no_such_pool(context, "--class", class).await);
+            }
+            if last.as_deref() != Some(&seen.mark) {
+                show(context, self, target, &seen, last.is_some());
+                last = Some(seen.mark);
+            }
+            if !self.look.watch || context.screen.closed() {
+                return Ok(());
+            }
+            tokio::time::sleep(WATCH).await;
+        }
+    }
 }
 
 /// Which of a list.
@@ -184,49 +230,6 @@ impl GetTarget {
     /// Whether it is one record, which is shown as an object rather than a list.
     fn single(&self) -> bool {
         matches!(self.targets.as_slice(), [Target { selector: Some(_), .. }])
-    }
-}
-
-/// What the options say, refused where it makes no sense.
-pub(crate) fn check(args: &GetArgs, environment: &Environment) -> CliResult<GetTarget> {
-    let targets = targets(&args.what, &args.names).map_err(CliFailure::usage)?;
-    let named = targets.iter().any(|target| target.selector.is_some());
-    match targets.as_slice() {
-        [Target { noun, .. }] => args.only.check(*noun)?,
-        // They are no records: they stand in none of the other lists.
-        several if several.iter().any(|target| target.noun == Noun::Shares) => {
-            let problem =
-                FieldError::new("KIND", &args.what, "lists shares beside others", "get shares alone");
-            return Err(CliFailure::usage(problem));
-        }
-        // Of several kinds, those that have what is asked for are meant.
-        [..] => {}
-    }
-    let given = args.look.repository.as_ref();
-    // A list is of everything; only a run's id may need its repository.
-    let hint = if named { repository_hint(given, environment) } else { Ok(given.cloned()) };
-    Ok(GetTarget { targets, repository: hint.map_err(CliFailure::usage)? })
-}
-
-/// Runs the verb.
-pub(crate) async fn run(context: &mut CliContext, args: &GetArgs, target: &GetTarget) -> CliResult {
-    context.screen.headed = !args.no_headers;
-    let mut last: Option<String> = None;
-    loop {
-        let seen = look(context, args, target).await?;
-        if let (Some(class), true) = (&args.only.class, seen.items.is_empty() && seen.hidden == 0)
-            && context.item(&Pool::key_of(class)).await?.is_none()
-        {
-            return Err(names::no_such_pool(context, "--class", class).await);
-        }
-        if last.as_deref() != Some(&seen.mark) {
-            show(context, args, target, &seen, last.is_some());
-            last = Some(seen.mark);
-        }
-        if !args.look.watch || context.screen.closed() {
-            return Ok(());
-        }
-        tokio::time::sleep(WATCH).await;
     }
 }
 

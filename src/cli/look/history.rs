@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use crate::duration;
 use crate::failure::{CliFailure, CliResult};
 use crate::session::context::CliContext;
+use crate::verb::{Start, Verb};
 use runyard_core::model::history::{HistoryLine, day_of, days, event_partitions, events_of, partitions};
 use runyard_core::model::{Event, Item, Record};
 use runyard_core::ports::{Store, StoreError};
@@ -20,6 +21,64 @@ use runyard_core::ports::{Store, StoreError};
 pub(crate) struct HistoryArgs {
     #[command(subcommand)]
     verb: HistoryVerb,
+}
+
+impl Verb for HistoryArgs {
+    type Input = ();
+
+    fn check(&self, _start: &Start<'_>) -> CliResult {
+        Ok(())
+    }
+
+    async fn run(&self, context: &mut CliContext, (): ()) -> CliResult {
+        let HistoryVerb::Export(args) = &self.verb;
+        let now = context.clock.now();
+        let ago = |length: Duration| now.saturating_sub(length).unwrap_or(Timestamp::MIN);
+        let (since, until) = (ago(args.since), args.until.map_or(now, ago));
+        if until < since {
+            let (given, fix) =
+                (format!("{:?}", args.until.unwrap_or_default()), "give --until less than --since");
+            return Err(CliFailure::error("--until", given, "is before --since", fix));
+        }
+        match &args.file {
+            Some(file) => {
+                let failed = |error: std::io::Error| {
+                    let fix = "name a file that you may write to";
+                    CliFailure::error("--file", file.display().to_string(), error.to_string(), fix)
+                };
+                let mut to = BufWriter::new(File::create(file).map_err(failed)?);
+                export(context, since, until, args.events, |text| writeln!(to, "{text}").map_err(failed))
+                    .await?;
+                to.flush().map_err(failed)
+            }
+            None => {
+                let mut to = BufWriter::new(std::io::stdout().lock());
+                let failed = |error: std::io::Error| match error.kind() {
+                    // A reader that left has seen enough.
+                    std::io::ErrorKind::BrokenPipe => Stopped::Left,
+                    _ => {
+                        Stopped::Failed(CliFailure::error("stdout", "", error.to_string(), "write to --file"))
+                    }
+                };
+                let mut left = false;
+                export(context, since, until, args.events, |text| {
+                    match if left { Ok(()) } else { writeln!(to, "{text}").map_err(failed) } {
+                        Ok(()) => Ok(()),
+                        Err(Stopped::Left) => {
+                            left = true;
+                            Ok(())
+                        }
+                        Err(Stopped::Failed(failure)) => Err(failure),
+                    }
+                })
+                .await?;
+                match if left { Ok(()) } else { to.flush().map_err(failed) } {
+                    Ok(()) | Err(Stopped::Left) => Ok(()),
+                    Err(Stopped::Failed(failure)) => Err(failure),
+                }
+            }
+        }
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -49,54 +108,6 @@ pub(crate) struct ExportArgs {
     /// Write to this file, which is replaced [default: standard output]
     #[arg(long, short, value_name = "FILE")]
     file: Option<PathBuf>,
-}
-
-/// Runs the verb.
-pub(crate) async fn run(context: &mut CliContext, args: &HistoryArgs) -> CliResult {
-    let HistoryVerb::Export(args) = &args.verb;
-    let now = context.clock.now();
-    let ago = |length: Duration| now.saturating_sub(length).unwrap_or(Timestamp::MIN);
-    let (since, until) = (ago(args.since), args.until.map_or(now, ago));
-    if until < since {
-        let (given, fix) =
-            (format!("{:?}", args.until.unwrap_or_default()), "give --until less than --since");
-        return Err(CliFailure::error("--until", given, "is before --since", fix));
-    }
-    match &args.file {
-        Some(file) => {
-            let failed = |error: std::io::Error| {
-                let fix = "name a file that you may write to";
-                CliFailure::error("--file", file.display().to_string(), error.to_string(), fix)
-            };
-            let mut to = BufWriter::new(File::create(file).map_err(failed)?);
-            export(context, since, until, args.events, |text| writeln!(to, "{text}").map_err(failed)).await?;
-            to.flush().map_err(failed)
-        }
-        None => {
-            let mut to = BufWriter::new(std::io::stdout().lock());
-            let failed = |error: std::io::Error| match error.kind() {
-                // A reader that left has seen enough.
-                std::io::ErrorKind::BrokenPipe => Stopped::Left,
-                _ => Stopped::Failed(CliFailure::error("stdout", "", error.to_string(), "write to --file")),
-            };
-            let mut left = false;
-            export(context, since, until, args.events, |text| {
-                match if left { Ok(()) } else { writeln!(to, "{text}").map_err(failed) } {
-                    Ok(()) => Ok(()),
-                    Err(Stopped::Left) => {
-                        left = true;
-                        Ok(())
-                    }
-                    Err(Stopped::Failed(failure)) => Err(failure),
-                }
-            })
-            .await?;
-            match if left { Ok(()) } else { to.flush().map_err(failed) } {
-                Ok(()) | Err(Stopped::Left) => Ok(()),
-                Err(Stopped::Failed(failure)) => Err(failure),
-            }
-        }
-    }
 }
 
 /// Why nothing more is written.

@@ -7,7 +7,6 @@ use clap::Args;
 use jiff::Timestamp;
 
 use crate::duration;
-use crate::environment::Environment;
 use crate::failure::{CliFailure, CliResult, Exit};
 use crate::input::completion;
 use crate::input::run::repository_hint;
@@ -16,6 +15,7 @@ use crate::output::format::plain;
 use crate::output::json;
 use crate::session::context::{AuditEvent, CliContext, attributes, one_more, readable, text};
 use crate::session::polling::{Interrupts, Waited, until};
+use crate::verb::{Start, Verb};
 use runyard_core::model::{
     Agent, AttributeValue, Guard, Instance, InstanceArn, Item, Record, RecordId, Repository, Request, State,
     Write, millis, text_of, time_of,
@@ -63,75 +63,82 @@ pub(crate) struct LogsArgs {
     timeout: Duration,
 }
 
-/// The record that is meant, and the repository of a request.
-pub(crate) fn check(args: &LogsArgs, environment: &Environment) -> CliResult<(Selector, Option<Repository>)> {
-    let (noun, name) = match args.name.split_once('/') {
-        Some(("instance" | "i", id)) => (Noun::Instances, id),
-        Some(("request" | "r", id)) => (Noun::Requests, id),
-        Some(_) | None if args.name.starts_with("i-") || args.name.starts_with("arn:") => {
-            (Noun::Instances, args.name.as_str())
-        }
-        Some(_) | None => (Noun::Requests, args.name.as_str()),
-    };
-    let named =
-        |problem: runyard_core::model::FieldError| CliFailure::usage(problem.named("INSTANCE|REQUEST"));
-    let selector = Selector::parse(noun, name).map_err(named)?;
-    let repository = repository_hint(args.repository.as_ref(), environment).map_err(CliFailure::usage)?;
-    Ok((selector, repository))
-}
+impl Verb for LogsArgs {
+    type Input = (Selector, Option<Repository>);
 
-/// Runs the verb.
-pub(crate) async fn run(
-    context: &mut CliContext,
-    args: &LogsArgs,
-    (selector, repository): &(Selector, Option<Repository>),
-) -> CliResult {
-    let item = selector.find(context, repository.as_ref()).await?;
-    let mut machines = match RecordId::of(&item) {
-        Some(RecordId::Instance(_)) => vec![item],
-        _ => of_request(context, &readable::<Request>(&item)?).await?,
-    };
-    machines.truncate(MACHINES);
-    if machines.is_empty() {
-        let message = "has no machine whose record is still there";
-        let fix = "`runyard debug request` says what is known";
-        return Err(CliFailure::error("REQUEST", &args.name, message, fix));
+    fn check(&self, start: &Start<'_>) -> CliResult<Self::Input> {
+        let (noun, name) = match self.name.split_once('/') {
+            Some(("instance" | "i", id)) => (Noun::Instances, id),
+            Some(("request" | "r", id)) => (Noun::Requests, id),
+            Some(_) | None if self.name.starts_with("i-") || self.name.starts_with("arn:") => {
+                (Noun::Instances, self.name.as_str())
+            }
+            Some(_) | None => (Noun::Requests, self.name.as_str()),
+        };
+        let named =
+            |problem: runyard_core::model::FieldError| CliFailure::usage(problem.named("INSTANCE|REQUEST"));
+        let selector = Selector::parse(noun, name).map_err(named)?;
+        let repository =
+            repository_hint(self.repository.as_ref(), start.environment).map_err(CliFailure::usage)?;
+        Ok((selector, repository))
     }
-    let mut interrupts = Interrupts::listen()?;
-    let mut shown = Shown::default();
-    loop {
-        let (mut found, mut failures) = (Vec::new(), Vec::new());
-        let mut exit = Exit::Error;
-        for machine in &machines {
-            let instance: Instance = readable(machine)?;
-            match of_machine(context, args, &instance, &mut interrupts).await {
-                Ok(log) if args.is_too_old(&log, context.clock.now()) => {}
-                Ok(log) => {
-                    show(context, args, &instance, &log, &mut shown);
-                    found.push(log);
-                }
-                Err(failure) => {
-                    exit = failure.exit;
-                    failures.extend(failure.problems);
+
+    async fn run(&self, context: &mut CliContext, (selector, repository): Self::Input) -> CliResult {
+        let (selector, repository) = &(selector, repository);
+
+        let item = selector.find(context, repository.as_ref()).await?;
+        let mut machines = match RecordId::of(&item) {
+            Some(RecordId::Instance(_)) => vec![item],
+            _ => of_request(context, &readable::<Request>(&item)?).await?,
+        };
+        machines.truncate(MACHINES);
+        if machines.is_empty() {
+            let message = "has no machine whose record is still there";
+            let fix = "`runyard debug request` says what is known";
+            return Err(CliFailure::error("REQUEST", &self.name, message, fix));
+        }
+        let mut interrupts = Interrupts::listen()?;
+        let mut shown = Shown::default();
+        loop {
+            let (mut found, mut failures) = (Vec::new(), Vec::new());
+            let mut exit = Exit::Error;
+            for machine in &machines {
+                let instance: Instance = readable(machine)?;
+                match of_machine(context, self, &instance, &mut interrupts).await {
+                    Ok(log) if self.is_too_old(&log, context.clock.now()) => {}
+                    Ok(log) => {
+                        show(context, self, &instance, &log, &mut shown);
+                        found.push(log);
+                    }
+                    Err(failure) => {
+                        exit = failure.exit;
+                        failures.extend(failure.problems);
+                    }
                 }
             }
-        }
-        if !args.follow {
-            context.screen.document(&json::list(&found));
-            return if failures.is_empty() { Ok(()) } else { Err(CliFailure { exit, problems: failures }) };
-        }
-        for log in &found {
-            context.screen.next_document(&json::record(log));
-        }
-        if !failures.is_empty() {
-            return Err(CliFailure { exit, problems: failures });
-        }
-        if context.screen.closed() {
-            return Ok(());
-        }
-        if let Waited::Interrupted(caught) = until(FOLLOW, &mut interrupts, async || Ok(None::<()>)).await? {
-            let failure = CliFailure { exit: Exit::Signal(caught), problems: Vec::new() };
-            return Err(failure);
+            if !self.follow {
+                context.screen.document(&json::list(&found));
+                return if failures.is_empty() {
+                    Ok(())
+                } else {
+                    Err(CliFailure { exit, problems: failures })
+                };
+            }
+            for log in &found {
+                context.screen.next_document(&json::record(log));
+            }
+            if !failures.is_empty() {
+                return Err(CliFailure { exit, problems: failures });
+            }
+            if context.screen.closed() {
+                return Ok(());
+            }
+            if let Waited::Interrupted(caught) =
+                until(FOLLOW, &mut interrupts, async || Ok(None::<()>)).await?
+            {
+                let failure = CliFailure { exit: Exit::Signal(caught), problems: Vec::new() };
+                return Err(failure);
+            }
         }
     }
 }

@@ -12,6 +12,7 @@ use crate::duration;
 use crate::failure::CliResult;
 use crate::output::table::columns;
 use crate::session::context::CliContext;
+use crate::verb::{Start, Verb};
 use runyard_core::model::kind_of;
 use runyard_core::model::{Instance, Item, Kind, Phase, Reading, Request, State, read};
 
@@ -34,6 +35,50 @@ pub(crate) struct TopArgs {
     since: Option<Duration>,
 }
 
+impl Verb for TopArgs {
+    type Input = ();
+
+    fn check(&self, _start: &Start<'_>) -> CliResult {
+        Ok(())
+    }
+
+    async fn run(&self, context: &mut CliContext, (): ()) -> CliResult {
+        let items =
+            context.all_that(|item| matches!(kind_of(item), Some(Kind::Request | Kind::Instance))).await?;
+        let now = context.clock.now();
+        let since = self.since.and_then(|length| now.saturating_sub(length).ok()).unwrap_or(Timestamp::MIN);
+        let mut all: Vec<(String, Usage)> = usage(&items, self.by, since, now).into_iter().collect();
+        all.sort_by(|(a, left), (b, right)| (right.seconds, a).cmp(&(left.seconds, b)));
+        let head = match self.by {
+            By::Repository => "REPOSITORY",
+            By::Class => "CLASS",
+        };
+        let row = |(name, usage): &(String, Usage)| {
+            let numbers =
+                [usage.machines, usage.waiting, usage.requests, usage.failed].map(|n| n.to_string());
+            [vec![name.clone()], numbers.to_vec(), vec![(usage.seconds / 60).to_string()]].concat()
+        };
+        let field = match self.by {
+            By::Repository => "repository",
+            By::Class => "resourceClass",
+        };
+        let document = |(name, usage): &(String, Usage)| {
+            json!({field: name, "machines": usage.machines, "waiting": usage.waiting, "requests": usage.requests,
+            "failed": usage.failed, "machineSeconds": usage.seconds})
+        };
+        let items: Vec<_> = all.iter().map(document).collect();
+        context.screen.document(&json!({"items": items}));
+        if all.is_empty() {
+            context.screen.remark("nobody asked for machines");
+        } else if !context.screen.format.for_programs() {
+            let heads = [head, "MACHINES", "WAITING", "REQUESTS", "FAILED", "MACHINE-MINUTES"];
+            let text = columns(&context.screen, &heads, all.iter().map(row).collect());
+            context.screen.text(&text);
+        }
+        Ok(())
+    }
+}
+
 /// By what is added up.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum By {
@@ -53,42 +98,6 @@ struct Usage {
     requests: u32,
     failed: u32,
     seconds: u64,
-}
-
-/// Runs the verb.
-pub(crate) async fn run(context: &mut CliContext, args: &TopArgs) -> CliResult {
-    let items =
-        context.all_that(|item| matches!(kind_of(item), Some(Kind::Request | Kind::Instance))).await?;
-    let now = context.clock.now();
-    let since = args.since.and_then(|length| now.saturating_sub(length).ok()).unwrap_or(Timestamp::MIN);
-    let mut all: Vec<(String, Usage)> = usage(&items, args.by, since, now).into_iter().collect();
-    all.sort_by(|(a, left), (b, right)| (right.seconds, a).cmp(&(left.seconds, b)));
-    let head = match args.by {
-        By::Repository => "REPOSITORY",
-        By::Class => "CLASS",
-    };
-    let row = |(name, usage): &(String, Usage)| {
-        let numbers = [usage.machines, usage.waiting, usage.requests, usage.failed].map(|n| n.to_string());
-        [vec![name.clone()], numbers.to_vec(), vec![(usage.seconds / 60).to_string()]].concat()
-    };
-    let field = match args.by {
-        By::Repository => "repository",
-        By::Class => "resourceClass",
-    };
-    let document = |(name, usage): &(String, Usage)| {
-        json!({field: name, "machines": usage.machines, "waiting": usage.waiting, "requests": usage.requests,
-            "failed": usage.failed, "machineSeconds": usage.seconds})
-    };
-    let items: Vec<_> = all.iter().map(document).collect();
-    context.screen.document(&json!({"items": items}));
-    if all.is_empty() {
-        context.screen.remark("nobody asked for machines");
-    } else if !context.screen.format.for_programs() {
-        let heads = [head, "MACHINES", "WAITING", "REQUESTS", "FAILED", "MACHINE-MINUTES"];
-        let text = columns(&context.screen, &heads, all.iter().map(row).collect());
-        context.screen.text(&text);
-    }
-    Ok(())
 }
 
 fn usage(items: &[Item], by: By, since: Timestamp, now: Timestamp) -> BTreeMap<String, Usage> {

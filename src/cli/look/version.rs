@@ -9,6 +9,7 @@ use crate::failure::CliResult;
 use crate::output::format::plain;
 use crate::output::screen::Screen;
 use crate::session::context::CliContext;
+use crate::verb::{Start, Verb};
 use runyard_core::model::kind_of;
 use runyard_core::model::{Agent, Item, Kind, Lease, Reading, RecordId, State, read, text_of};
 
@@ -21,44 +22,51 @@ pub(crate) struct VersionArgs {
     pub(crate) client: bool,
 }
 
+impl Verb for VersionArgs {
+    type Input = ();
+
+    fn check(&self, _start: &Start<'_>) -> CliResult {
+        Ok(())
+    }
+
+    async fn run(&self, context: &mut CliContext, (): ()) -> CliResult {
+        let items = context
+            .all_that(|item| matches!(kind_of(item), Some(Kind::Agent | Kind::Instance | Kind::Lease)))
+            .await?;
+        let lease = items.iter().find(|item| RecordId::of(item) == Some(Lease::key_of(Lease::OPERATOR)));
+        let lease = lease.and_then(|item| match read::<Lease>(item) {
+            Reading::Record(lease) => Some(lease),
+            Reading::Newer { .. } | Reading::Unreadable(_) => None,
+        });
+        let lease = lease.filter(|lease| !lease.holder.is_empty());
+        let operator = lease.as_ref().map(|lease| {
+            (lease.holder.clone(), lease.operator_version.clone().unwrap_or_else(|| "unknown".into()))
+        });
+        let agents = agents(&items);
+        context.screen.say(format!("client    {OURS}"));
+        context.screen.say(match &operator {
+            Some((holder, version)) => format!("operator  {}  ({})", plain(version), plain(holder)),
+            None => "operator  none leads".into(),
+        });
+        if agents.is_empty() {
+            context.screen.say("agents    none");
+        }
+        for (version, count) in &agents {
+            let machines = if *count == 1 { "machine" } else { "machines" };
+            context.screen.say(format!("agents    {}  ({count} {machines})", plain(version)));
+        }
+        let operator = operator.map(|(holder, version)| json!({"holder": holder, "version": version}));
+        context.screen.document(&json!({"client": OURS, "operator": operator, "agents": agents}));
+        Ok(())
+    }
+}
+
 const OURS: &str = env!("CARGO_PKG_VERSION");
 
 /// This program's version alone.
 pub(crate) fn client(screen: &mut Screen) {
     screen.say(format!("client    {OURS}"));
     screen.document(&json!({"client": OURS}));
-}
-
-/// Runs the verb.
-pub(crate) async fn run(context: &mut CliContext) -> CliResult {
-    let items = context
-        .all_that(|item| matches!(kind_of(item), Some(Kind::Agent | Kind::Instance | Kind::Lease)))
-        .await?;
-    let lease = items.iter().find(|item| RecordId::of(item) == Some(Lease::key_of(Lease::OPERATOR)));
-    let lease = lease.and_then(|item| match read::<Lease>(item) {
-        Reading::Record(lease) => Some(lease),
-        Reading::Newer { .. } | Reading::Unreadable(_) => None,
-    });
-    let lease = lease.filter(|lease| !lease.holder.is_empty());
-    let operator = lease.as_ref().map(|lease| {
-        (lease.holder.clone(), lease.operator_version.clone().unwrap_or_else(|| "unknown".into()))
-    });
-    let agents = agents(&items);
-    context.screen.say(format!("client    {OURS}"));
-    context.screen.say(match &operator {
-        Some((holder, version)) => format!("operator  {}  ({})", plain(version), plain(holder)),
-        None => "operator  none leads".into(),
-    });
-    if agents.is_empty() {
-        context.screen.say("agents    none");
-    }
-    for (version, count) in &agents {
-        let machines = if *count == 1 { "machine" } else { "machines" };
-        context.screen.say(format!("agents    {}  ({count} {machines})", plain(version)));
-    }
-    let operator = operator.map(|(holder, version)| json!({"holder": holder, "version": version}));
-    context.screen.document(&json!({"client": OURS, "operator": operator, "agents": agents}));
-    Ok(())
 }
 
 /// How many live machines have which agent.

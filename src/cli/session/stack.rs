@@ -38,10 +38,11 @@ pub(crate) struct Outputs(BTreeMap<String, Value>);
 
 impl StackArgs {
     /// Where `aws` is to ask: at the yard that was chosen. Without these options it has the shell's own surroundings.
-    pub(crate) fn of_yard(&mut self, environment: &Environment) {
+    pub(crate) fn of_yard(&self, environment: &Environment) -> Self {
         let region = environment.get("AWS_REGION").map(|region| ["--region", region]);
         let profile = environment.profile.as_deref().map(|profile| ["--profile", profile]);
-        self.aws = region.into_iter().chain(profile).flatten().map(str::to_owned).collect();
+        let aws = region.into_iter().chain(profile).flatten().map(str::to_owned).collect();
+        Self { aws, ..self.clone() }
     }
 
     /// The outputs of the stack that was named; none where none was.
@@ -222,13 +223,10 @@ mod tests {
     #[test]
     fn aws_is_asked_at_the_yard_that_was_chosen() {
         let mut environment = Environment::of(&[("AWS_REGION", "eu-north-1"), ("AWS_PROFILE", "shell")]);
-        let mut args = StackArgs::default();
-        args.of_yard(&environment);
-        assert_eq!(args.aws, ["--region", "eu-north-1"]);
+        assert_eq!(StackArgs::default().of_yard(&environment).aws, ["--region", "eu-north-1"]);
         environment.profile = Some("work".into());
         environment.forget("AWS_REGION");
-        args.of_yard(&environment);
-        assert_eq!(args.aws, ["--profile", "work"]);
+        assert_eq!(StackArgs::default().of_yard(&environment).aws, ["--profile", "work"]);
     }
 
     #[test]

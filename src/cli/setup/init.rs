@@ -15,8 +15,9 @@ use crate::session::context::CliContext;
 use crate::session::setup_step::{SetupStep, State};
 use crate::session::stack::StackArgs;
 use crate::session::{configured, connect, launch_templates};
+use crate::verb::Start;
 use runyard_core::model::kind_of;
-use runyard_core::model::{ClassName, Item, Kind, Pool, PoolSpec, Reading, ReuseWithin, TableName, read};
+use runyard_core::model::{ClassName, Item, Kind, Pool, PoolSpec, Reading, ReuseWithin, read};
 use runyard_operator::aws::queues::{Queues, WantedQueue};
 use runyard_operator::config::Config;
 use runyard_store::{Difference, DynamoStore, TableState};
@@ -55,9 +56,14 @@ pub(crate) struct InitInput {
 }
 
 /// What can be refused without the network.
-pub(crate) fn check(args: &InitArgs, table: &TableName) -> CliResult<InitInput> {
+pub(crate) fn check(args: &InitArgs, start: &Start<'_>) -> CliResult<InitInput> {
+    let table = start.table;
     let config = args.config.as_ref().map(|file| configured::load(table, file)).transpose()?;
-    let pools = args.file.as_ref().map(|file| pools::specs(file, &args.stack, table)).transpose()?;
+    let pools = args
+        .file
+        .as_ref()
+        .map(|file| pools::specs(file, &args.stack.of_yard(start.environment), table))
+        .transpose()?;
     let pools = pools.unwrap_or_default();
     Ok(InitInput { dry_run: args.dry_run, config, pools })
 }

@@ -16,7 +16,6 @@ use tokio::time::Instant;
 use self::consoles::Consoles;
 use self::steps::{Step, Steps};
 use crate::duration;
-use crate::environment::Environment;
 use crate::failure::{Caught, CliFailure, CliResult, Exit};
 use crate::input::run::{default_from, in_field};
 use crate::input::{completion, usage};
@@ -24,13 +23,14 @@ use crate::output::format::plain;
 use crate::session::context::{CliContext, readable};
 use crate::session::names;
 use crate::session::polling::{Interrupts, Waited, until};
+use crate::verb::Start;
 use crate::workflow::provision;
 use crate::workflow::provision::ProvisionArgs;
 use runyard_core::ledger;
 use runyard_core::ledger::{Money, Price, Prices};
 use runyard_core::model::{
     Agent, ClassName, Instance, InstanceFacts, InstanceId, Item, Kind, Phase, Pool, Record as _, RecordId,
-    Repository, Request, RequestKey, RequestName, RunId, TableName, UsageClass,
+    Repository, Request, RequestKey, RequestName, RunId, UsageClass,
 };
 
 /// Takes one machine of a class through its life.
@@ -75,7 +75,8 @@ pub(crate) struct Asked {
 }
 
 /// What the options say.
-pub(crate) async fn check(args: &TryArgs, environment: &Environment, table: &TableName) -> CliResult<Asked> {
+pub(crate) async fn check(args: &TryArgs, start: &Start<'_>) -> CliResult<Asked> {
+    let Start { environment, table } = *start;
     let repository = default_from(args.repository.clone(), environment, "GITHUB_REPOSITORY", "--repository");
     let repository = repository.map_err(CliFailure::usage)?;
     in_field("POOL", crate::pools::queue_name::fits_queue_name(table, &args.pool))

@@ -3,13 +3,12 @@
 use clap::Parser as _;
 use runyard_fakes::MemoryStore;
 
-use crate::change::{apply, drain, expire, fail, hold, scale};
 use crate::failure::CliResult;
 use crate::output::format::Format;
 use crate::output::screen::Screen;
 use crate::session::context::{CliContext, number, text};
-use crate::verbs::{Cli, Once, Verb};
-use crate::workflow::release;
+use crate::verb::Verb as _;
+use crate::verbs::{AnyVerb, Cli, Once};
 use runyard_core::model::{AttributeValue, Item, RecordId, TableName};
 use runyard_core::ports::Store as _;
 
@@ -21,30 +20,20 @@ const POOL: &str = include_str!("../../../tests/golden/pool-full.json");
 
 async fn run(store: &MemoryStore, line: &str) -> CliResult {
     let context = &mut CliContext::on(store.clone(), Screen::nowhere(Format::Text));
-    let environment = context.environment.clone();
-    let Verb::Once(verb) = Cli::try_parse_from(line.split(' ')).expect("a command line").verb else {
+    let AnyVerb::Once(verb) = Cli::try_parse_from(line.split(' ')).expect("a command line").verb else {
         panic!("{line}: a process")
     };
     match verb {
-        Once::Release(args) => {
-            let asked = release::check(&args, &environment)?;
-            release::run(context, &args, &asked).await
-        }
-        Once::Fail(args) => {
-            let repository = fail::check(&args, &environment)?;
-            fail::run(context, &args, repository.as_ref()).await
-        }
-        Once::Expire(args) => expire::run(context, &args, &expire::check(&args)?).await,
-        Once::Drain(args) => drain::run(context, &args, &drain::check(&args)?).await,
-        Once::Hold(args) => hold::run(context, &args, &hold::check(&args)?).await,
-        Once::ReleaseHold(args) => hold::release(context, &args, &hold::check_release(&args)?).await,
-        Once::Scale(args) => scale::run(context, &args).await,
-        Once::Set(args) => apply::set(context, &args).await,
-        Once::Pause(args) => apply::pause(context, &args, true).await,
-        Once::Apply(args) => {
-            let asked = apply::check(&args, &TableName::parse("runyard").expect("a name"))?;
-            apply::run(context, &asked).await
-        }
+        Once::Release(args) => args.run_on(context).await,
+        Once::Fail(args) => args.run_on(context).await,
+        Once::Expire(args) => args.run_on(context).await,
+        Once::Drain(args) => args.run_on(context).await,
+        Once::Hold(args) => args.run_on(context).await,
+        Once::ReleaseHold(args) => args.run_on(context).await,
+        Once::Scale(args) => args.run_on(context).await,
+        Once::Set(args) => args.run_on(context).await,
+        Once::Apply(args) => args.run_on(context).await,
+        Once::Pause(args) => args.paused(true).run_on(context).await,
         _ => panic!("{line}: changes no record in place"),
     }
 }

@@ -7,12 +7,10 @@ use clap::Parser as _;
 use runyard_fakes::{MemoryStore, TokioClock};
 use std::sync::Arc;
 
-use crate::environment::Environment;
-use crate::look::{cost, describe, events, get, top, version};
 use crate::output::screen::Screen;
 use crate::session::context::{CliContext, text};
-use crate::verbs::{Cli, Once, Verb};
-use crate::why::{doctor, plan_explain};
+use crate::verb::Verb as _;
+use crate::verbs::{AnyVerb, Cli, Once};
 use runyard_core::model::{AttributeValue, Item};
 
 const WIDTHS: [Option<usize>; 4] = [Some(60), Some(80), Some(120), None];
@@ -152,28 +150,18 @@ async fn shown(line: &str, width: Option<usize>) -> String {
     let mut context = CliContext::on(yard(), screen);
     let now = "2026-01-02T03:07:30Z".parse().expect("a time");
     context.clock = Arc::new(TokioClock::starting(now));
-    let (environment, table) = (Environment::default(), context.table.clone());
-    let Verb::Once(verb) = cli.verb else { panic!("{line} is no verb that reads") };
+    let AnyVerb::Once(verb) = cli.verb else { panic!("{line} is no verb that reads") };
     let context = &mut context;
     let ended = match verb {
-        Once::Get(args) => get::run(context, &args, &get::check(&args, &environment).expect(line)).await,
-        Once::Describe(args) => {
-            describe::run(context, &args, &describe::check(&args, &environment).expect(line)).await
-        }
-        Once::Events(args) => {
-            events::run(context, &args, &events::check(&args, &environment).expect(line)).await
-        }
-        Once::Explain(args) => {
-            let target = plan_explain::check_explain(&args, &environment, &table).expect(line);
-            plan_explain::explain(context, &args, &target).await
-        }
-        Once::Plan(args) => {
-            plan_explain::plan(context, &plan_explain::check_plan(&args, &table).expect(line)).await
-        }
-        Once::Doctor(args) => doctor::run(context, &args).await,
-        Once::Top(args) => top::run(context, &args).await,
-        Once::Cost(args) => cost::run(context, &args, cost::check(&args, &table).expect(line)).await,
-        Once::Version(_) => version::run(context).await,
+        Once::Get(args) => args.run_on(context).await,
+        Once::Describe(args) => args.run_on(context).await,
+        Once::Events(args) => args.run_on(context).await,
+        Once::Explain(args) => args.run_on(context).await,
+        Once::Plan(args) => args.run_on(context).await,
+        Once::Doctor(args) => args.run_on(context).await,
+        Once::Top(args) => args.run_on(context).await,
+        Once::Cost(args) => args.run_on(context).await,
+        Once::Version(args) => args.run_on(context).await,
         other => panic!("{line} is no verb that reads: {other:?}"),
     };
     // What `doctor` finds is its failure.

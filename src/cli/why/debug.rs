@@ -8,16 +8,16 @@ use serde_json::{Value, json};
 
 use super::bundle::Bundle;
 use super::plan_explain::{self, ExplainTarget};
-use crate::environment::Environment;
 use crate::failure::{CliFailure, CliResult};
 use crate::input::what::OneArgs;
 use crate::look::{events, logs};
 use crate::output::format::plain;
 use crate::output::json;
 use crate::session::context::CliContext;
+use crate::verb::{Start, Verb};
 use runyard_core::explain;
 use runyard_core::explain::{CAUSES, Probable, Said};
-use runyard_core::model::{Event, Item, Reading, RecordId, Repository, TableName, read};
+use runyard_core::model::{Event, Item, Reading, RecordId, Repository, read};
 use runyard_core::yard::{Now, Yard};
 
 /// Most events on the page, the last ones.
@@ -52,50 +52,57 @@ pub(crate) struct DebugArgs {
     bundle: Option<PathBuf>,
 }
 
-/// What the options say.
-pub(crate) fn check(
-    args: &DebugArgs,
-    environment: &Environment,
-    table: &TableName,
-) -> CliResult<ExplainTarget> {
-    let repository = args.repository.as_ref();
-    plan_explain::target(args.one.selector()?, repository, args.config.as_ref(), environment, table)
-}
+impl Verb for DebugArgs {
+    type Input = ExplainTarget;
 
-/// Runs the verb.
-pub(crate) async fn run(context: &mut CliContext, args: &DebugArgs, target: &ExplainTarget) -> CliResult {
-    let (stands, items) = plan_explain::explained(context, target).await?;
-    let keys = explain::related(&items, &stands.record);
-    let mut happened = Vec::new();
-    for key in &keys {
-        happened.extend(events::of(context, key).await?);
+    fn check(&self, start: &Start<'_>) -> CliResult<Self::Input> {
+        let repository = self.repository.as_ref();
+        plan_explain::target(
+            self.one.selector()?,
+            repository,
+            self.config.as_ref(),
+            start.environment,
+            start.table,
+        )
     }
-    happened.sort_by_key(|item| RecordId::of(item).map(|key| (key.sk(), key.pk())));
-    let told: Vec<Event> = happened.iter().filter_map(event).collect();
-    let (yard, now, _) = explain::picture(&items, context.clock.now());
-    let mut said = explain::evidence(&yard, &now, &items, &keys, &told);
-    let logs = written(context, &keys).await?;
-    let wrong = explain::wrong(&yard, &now, &stands.record);
-    for (id, parts) in &logs {
-        let bad = wrong && failed(&yard, &now, &keys, id);
-        said.extend(words(id, parts).map(|said| Said { sign: bad, ..said }));
+
+    async fn run(&self, context: &mut CliContext, target: Self::Input) -> CliResult {
+        let target = &target;
+        let (stands, items) = plan_explain::explained(context, target).await?;
+        let keys = explain::related(&items, &stands.record);
+        let mut happened = Vec::new();
+        for key in &keys {
+            happened.extend(events::of(context, key).await?);
+        }
+        happened.sort_by_key(|item| RecordId::of(item).map(|key| (key.sk(), key.pk())));
+        let told: Vec<Event> = happened.iter().filter_map(event).collect();
+        let (yard, now, _) = explain::picture(&items, context.clock.now());
+        let mut said = explain::evidence(&yard, &now, &items, &keys, &told);
+        let logs = written(context, &keys).await?;
+        let wrong = explain::wrong(&yard, &now, &stands.record);
+        for (id, parts) in &logs {
+            let bad = wrong && failed(&yard, &now, &keys, id);
+            said.extend(words(id, parts).map(|said| Said { sign: bad, ..said }));
+        }
+        let signs = said.iter().filter(|one| one.sign);
+        let causes = explain::probable(signs.map(|one| one.words.as_str()));
+        let last = &happened[happened.len().saturating_sub(EVENTS)..];
+        let page = document(&stands.record, &stands.lines, last, &said, &causes);
+        context.screen.document(&page);
+        if let Some(path) = &self.bundle {
+            let records: Vec<&Item> = items
+                .iter()
+                .filter(|item| RecordId::of(item).is_some_and(|key| belongs(&keys, &key)))
+                .collect();
+            let files = bundled(&page, &records, &happened, &logs, self.config.as_deref())?.write(path)?;
+            context.screen.say(format!("{} has {files} files about {}\n", path.display(), stands.record));
+        }
+        if context.screen.format.for_programs() {
+            return Ok(());
+        }
+        tell(context, &stands.lines, last, &said, wrong.then_some(&causes));
+        Ok(())
     }
-    let signs = said.iter().filter(|one| one.sign);
-    let causes = explain::probable(signs.map(|one| one.words.as_str()));
-    let last = &happened[happened.len().saturating_sub(EVENTS)..];
-    let page = document(&stands.record, &stands.lines, last, &said, &causes);
-    context.screen.document(&page);
-    if let Some(path) = &args.bundle {
-        let records: Vec<&Item> =
-            items.iter().filter(|item| RecordId::of(item).is_some_and(|key| belongs(&keys, &key))).collect();
-        let files = bundled(&page, &records, &happened, &logs, args.config.as_deref())?.write(path)?;
-        context.screen.say(format!("{} has {files} files about {}\n", path.display(), stands.record));
-    }
-    if context.screen.format.for_programs() {
-        return Ok(());
-    }
-    tell(context, &stands.lines, last, &said, wrong.then_some(&causes));
-    Ok(())
 }
 
 /// All of it, for a person; no causes where nothing is wrong.

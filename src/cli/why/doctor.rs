@@ -23,6 +23,7 @@ use crate::output::format::plain;
 use crate::output::table::columns;
 use crate::session::context::{AuditEvent, CliContext};
 use crate::session::{configured, connect};
+use crate::verb::{Start, Verb};
 use runyard_core::model::kind_of;
 use runyard_core::model::{ClassName, Event, EventType, FieldError, Item, Kind, Reading, Repository, read};
 use runyard_core::ports::Compute;
@@ -60,6 +61,47 @@ pub(crate) struct DoctorArgs {
     /// A repository whose jobs shall run there, for the questions to GitHub
     #[arg(long, value_name = "OWNER/REPO", requires = "preflight")]
     repository: Option<Repository>,
+}
+
+impl Verb for DoctorArgs {
+    type Input = ();
+
+    fn check(&self, _start: &Start<'_>) -> CliResult {
+        Ok(())
+    }
+
+    async fn run(&self, context: &mut CliContext, (): ()) -> CliResult {
+        let items = context.all_that(looked_at).await?;
+        let outside = outside(context, self).await?;
+        let mut findings = examine(&items, context.clock.now(), self.patience);
+        if let Some(file) = &self.config {
+            findings.extend(shares::look(&items, &configured::load(&context.table, file)?.sharing));
+        }
+        findings.extend(outside::look(context, &outside, &items, self.patience).await);
+        findings.extend(outside::history(context).await);
+        let (networks, problems) = outside::networks(&outside, &items).await;
+        findings.extend(problems);
+        let checked = preflight(context, self, &items).await?;
+        findings.extend(preflight::findings(&checked));
+        let mut rows = Vec::new();
+        let mut left = 0;
+        for finding in &findings {
+            let outcome = if self.fix { mend(context, finding).await } else { Mended::NotTried };
+            left += usize::from(finding.severity == EventType::Warning && outcome != Mended::Done);
+            rows.push((finding, outcome));
+        }
+        show(context, &networks, &checked, &rows);
+        if left == 0 {
+            return Ok(());
+        }
+        let fix = match (self.fix, findings.iter().any(|finding| !finding.mend.is_empty())) {
+            (false, true) => "run `runyard doctor --fix`, or do what each finding says",
+            (true, _) | (false, false) => "do what each finding says",
+        };
+        let message = format!("{left} of {} findings need somebody", findings.len());
+        let problem = FieldError::new("doctor", left.to_string(), message, fix);
+        Err(CliFailure { exit: Exit::Error, problems: vec![problem] })
+    }
 }
 
 /// What `--preflight` found, if it was asked for.
@@ -147,40 +189,6 @@ fn looked_at(item: &Item) -> bool {
         },
         None => false,
     }
-}
-
-/// Runs the verb.
-pub(crate) async fn run(context: &mut CliContext, args: &DoctorArgs) -> CliResult {
-    let items = context.all_that(looked_at).await?;
-    let outside = outside(context, args).await?;
-    let mut findings = examine(&items, context.clock.now(), args.patience);
-    if let Some(file) = &args.config {
-        findings.extend(shares::look(&items, &configured::load(&context.table, file)?.sharing));
-    }
-    findings.extend(outside::look(context, &outside, &items, args.patience).await);
-    findings.extend(outside::history(context).await);
-    let (networks, problems) = outside::networks(&outside, &items).await;
-    findings.extend(problems);
-    let checked = preflight(context, args, &items).await?;
-    findings.extend(preflight::findings(&checked));
-    let mut rows = Vec::new();
-    let mut left = 0;
-    for finding in &findings {
-        let outcome = if args.fix { mend(context, finding).await } else { Mended::NotTried };
-        left += usize::from(finding.severity == EventType::Warning && outcome != Mended::Done);
-        rows.push((finding, outcome));
-    }
-    show(context, &networks, &checked, &rows);
-    if left == 0 {
-        return Ok(());
-    }
-    let fix = match (args.fix, findings.iter().any(|finding| !finding.mend.is_empty())) {
-        (false, true) => "run `runyard doctor --fix`, or do what each finding says",
-        (true, _) | (false, false) => "do what each finding says",
-    };
-    let message = format!("{left} of {} findings need somebody", findings.len());
-    let problem = FieldError::new("doctor", left.to_string(), message, fix);
-    Err(CliFailure { exit: Exit::Error, problems: vec![problem] })
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

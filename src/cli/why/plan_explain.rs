@@ -15,6 +15,7 @@ use crate::input::what::OneArgs;
 use crate::output::format::plain;
 use crate::session::configured::policy;
 use crate::session::context::CliContext;
+use crate::verb::{Start, Verb};
 use runyard_core::decide::{Effect, Plan, Planned, Policy, Wait};
 use runyard_core::explain;
 use runyard_core::model::kind_of;
@@ -41,6 +42,52 @@ pub(crate) struct PlanArgs {
     config: Option<PathBuf>,
 }
 
+impl Verb for PlanArgs {
+    type Input = Policy;
+
+    fn check(&self, start: &Start<'_>) -> CliResult<Self::Input> {
+        policy(self.config.as_ref(), start.table)
+    }
+
+    async fn run(&self, context: &mut CliContext, policy: Self::Input) -> CliResult {
+        let policy = &policy;
+        let records = context.everything().await?;
+        let now = context.clock.now();
+        let (actions, waits) = judged(&records, policy, now);
+        let items: Vec<Value> = actions.iter().map(action_json).collect();
+        let waiting: Vec<Value> = waits.iter().map(wait_json).collect();
+        let ahead = hours_ahead(&records, now);
+        let hours: Vec<Value> =
+            ahead.iter().map(|(class, told)| json!({"resourceClass": class, "message": told})).collect();
+        let off = not_registered_ahead(&records);
+        let slower: Vec<Value> = off
+        .iter()
+        .map(
+            |(class, told)| json!({"resourceClass": class, "reasons": told.reasons, "message": told.message}),
+        )
+        .collect();
+        let document =
+            json!({"items": items, "waits": waiting, "ahead": hours, "notRegisteredAhead": slower});
+        context.screen.document(&document);
+        if actions.is_empty() {
+            context.screen.say("there is nothing to do");
+        }
+        for action in &actions {
+            context.screen.say(format!("would do: {}", plain(&action.describe())));
+        }
+        for wait in &waits {
+            context.screen.say(format!("waits: {}: {}", plain(&named(&wait.subject)), plain(&wait.message)));
+        }
+        for (class, told) in &ahead {
+            context.screen.say(format!("ahead: class {class}: {told}"));
+        }
+        for (class, told) in &off {
+            context.screen.say(format!("slower: class {class}: {}", plain(&told.message)));
+        }
+        Ok(())
+    }
+}
+
 /// Tells why one record is where it is, and what comes next.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -59,22 +106,38 @@ pub(crate) struct ExplainArgs {
     config: Option<PathBuf>,
 }
 
+impl Verb for ExplainArgs {
+    type Input = ExplainTarget;
+
+    fn check(&self, start: &Start<'_>) -> CliResult<Self::Input> {
+        target(
+            self.one.selector()?,
+            self.look.repository.as_ref(),
+            self.config.as_ref(),
+            start.environment,
+            start.table,
+        )
+    }
+
+    async fn run(&self, context: &mut CliContext, target: Self::Input) -> CliResult {
+        let target = &target;
+        let mut last: Option<Explained> = None;
+        loop {
+            let (seen, _) = explained(context, target).await?;
+            if last.as_ref() != Some(&seen) {
+                show(context, self.look.watch, &seen, last.is_some());
+                last = Some(seen);
+            }
+            if !self.look.watch || context.screen.closed() {
+                return Ok(());
+            }
+            tokio::time::sleep(WATCH).await;
+        }
+    }
+}
+
 /// What is looked for.
 pub(crate) struct ExplainTarget(Selector, Option<Repository>, Policy);
-
-/// What `plan`'s options say.
-pub(crate) fn check_plan(args: &PlanArgs, table: &TableName) -> CliResult<Policy> {
-    policy(args.config.as_ref(), table)
-}
-
-/// What `explain`'s options say.
-pub(crate) fn check_explain(
-    args: &ExplainArgs,
-    environment: &Environment,
-    table: &TableName,
-) -> CliResult<ExplainTarget> {
-    target(args.one.selector()?, args.look.repository.as_ref(), args.config.as_ref(), environment, table)
-}
 
 /// A record that is named, and the operator's settings.
 pub(crate) fn target(
@@ -99,43 +162,6 @@ fn judged(items: &[Item], policy: &Policy, now: jiff::Timestamp) -> (Vec<Planned
         waits.extend(plan.waits);
     }
     (actions, waits)
-}
-
-/// `runyard plan`.
-pub(crate) async fn plan(context: &mut CliContext, policy: &Policy) -> CliResult {
-    let records = context.everything().await?;
-    let now = context.clock.now();
-    let (actions, waits) = judged(&records, policy, now);
-    let items: Vec<Value> = actions.iter().map(action_json).collect();
-    let waiting: Vec<Value> = waits.iter().map(wait_json).collect();
-    let ahead = hours_ahead(&records, now);
-    let hours: Vec<Value> =
-        ahead.iter().map(|(class, told)| json!({"resourceClass": class, "message": told})).collect();
-    let off = not_registered_ahead(&records);
-    let slower: Vec<Value> = off
-        .iter()
-        .map(
-            |(class, told)| json!({"resourceClass": class, "reasons": told.reasons, "message": told.message}),
-        )
-        .collect();
-    let document = json!({"items": items, "waits": waiting, "ahead": hours, "notRegisteredAhead": slower});
-    context.screen.document(&document);
-    if actions.is_empty() {
-        context.screen.say("there is nothing to do");
-    }
-    for action in &actions {
-        context.screen.say(format!("would do: {}", plain(&action.describe())));
-    }
-    for wait in &waits {
-        context.screen.say(format!("waits: {}: {}", plain(&named(&wait.subject)), plain(&wait.message)));
-    }
-    for (class, told) in &ahead {
-        context.screen.say(format!("ahead: class {class}: {told}"));
-    }
-    for (class, told) in &off {
-        context.screen.say(format!("slower: class {class}: {}", plain(&told.message)));
-    }
-    Ok(())
 }
 
 /// The classes whose runners are not registered ahead of claims, and what would have to hold; not those that were made
@@ -170,26 +196,6 @@ fn action_json(action: &Planned) -> Value {
 
 fn wait_json(wait: &Wait) -> Value {
     json!({"subject": wait.subject.to_string(), "reason": wait.reason.as_str(), "message": wait.message})
-}
-
-/// `runyard explain`.
-pub(crate) async fn explain(
-    context: &mut CliContext,
-    args: &ExplainArgs,
-    target: &ExplainTarget,
-) -> CliResult {
-    let mut last: Option<Explained> = None;
-    loop {
-        let (seen, _) = explained(context, target).await?;
-        if last.as_ref() != Some(&seen) {
-            show(context, args.look.watch, &seen, last.is_some());
-            last = Some(seen);
-        }
-        if !args.look.watch || context.screen.closed() {
-            return Ok(());
-        }
-        tokio::time::sleep(WATCH).await;
-    }
 }
 
 /// What one look found out.

@@ -7,7 +7,6 @@ use clap::Args;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::duration;
-use crate::environment::Environment;
 use crate::failure::{CliFailure, CliResult, Exit};
 use crate::input::completion;
 use crate::input::run::repository_hint;
@@ -15,6 +14,7 @@ use crate::input::selector::{RequestSelector, request_record};
 use crate::output::json;
 use crate::session::context::{CliContext, attributes, number, one_more, readable, text};
 use crate::session::polling::{Interrupts, Waited, again, until};
+use crate::verb::{Start, Verb};
 use runyard_core::model::{
     Guard, Item, LONGEST_RUNTIME_MINUTES, Phase, Record, Repository, Request, Write, millis,
 };
@@ -48,9 +48,52 @@ pub(crate) struct ExtendArgs {
     dry_run: bool,
 }
 
-/// Where to look.
-pub(crate) fn check(args: &ExtendArgs, environment: &Environment) -> CliResult<Option<Repository>> {
-    repository_hint(args.repository.as_ref(), environment).map_err(CliFailure::usage)
+impl Verb for ExtendArgs {
+    type Input = Option<Repository>;
+
+    fn check(&self, start: &Start<'_>) -> CliResult<Self::Input> {
+        repository_hint(self.repository.as_ref(), start.environment).map_err(CliFailure::usage)
+    }
+
+    async fn run(&self, context: &mut CliContext, repository: Self::Input) -> CliResult {
+        let repository = repository.as_ref();
+        let mut interrupts = Interrupts::listen()?;
+        let request = request_record(context, &self.request, repository).await?;
+        if self.dry_run {
+            let Wanted { minutes, end } = wanted(&request, self.length, context.clock.now())?;
+            let id = &request.id;
+            context.screen.say(format!("{id}: would be asked for {minutes} min from ready, until {end}"));
+            return Ok(());
+        }
+        let (asked, wanted) = ask(context, &request, self.length).await?;
+        let generation = readable::<Request>(&asked)?.intent.generation;
+        let key = request.key();
+        let waited = {
+            let context = &*context;
+            until(self.timeout, &mut interrupts, async || {
+                let Some(item) = context.item(&key).await? else { return Ok(None) };
+                let now: Request = readable(&item)?;
+                let answered = now.status.observed_generation >= generation || now.phase().is_final();
+                Ok(answered.then_some((now, item)))
+            })
+            .await?
+        };
+        let (why, exit) = match waited {
+            Waited::Done((now, item)) => {
+                accepted(&now, &wanted)?;
+                context.screen.say(format!("{}: its machines are taken back at {}", now.id, wanted.end));
+                context.screen.document(&json::record(&item));
+                return Ok(());
+            }
+            Waited::Interrupted(caught) => {
+                (format!("interrupted by {}", caught.name()), Exit::Signal(caught))
+            }
+            Waited::TimedOut => ("no operator answered in time".to_owned(), Exit::TimedOut),
+        };
+        let message = format!("{why}; it stays asked for");
+        let fix = "check that an operator runs (`runyard doctor`), or run the command again";
+        Err(CliFailure::error("request", request.id.to_string(), message, fix).exiting(exit))
+    }
 }
 
 /// A maximum runtime that is asked for.
@@ -58,48 +101,6 @@ struct Wanted {
     minutes: u64,
     /// When it is over.
     end: Timestamp,
-}
-
-/// Runs the verb.
-pub(crate) async fn run(
-    context: &mut CliContext,
-    args: &ExtendArgs,
-    repository: Option<&Repository>,
-) -> CliResult {
-    let mut interrupts = Interrupts::listen()?;
-    let request = request_record(context, &args.request, repository).await?;
-    if args.dry_run {
-        let Wanted { minutes, end } = wanted(&request, args.length, context.clock.now())?;
-        let id = &request.id;
-        context.screen.say(format!("{id}: would be asked for {minutes} min from ready, until {end}"));
-        return Ok(());
-    }
-    let (asked, wanted) = ask(context, &request, args.length).await?;
-    let generation = readable::<Request>(&asked)?.intent.generation;
-    let key = request.key();
-    let waited = {
-        let context = &*context;
-        until(args.timeout, &mut interrupts, async || {
-            let Some(item) = context.item(&key).await? else { return Ok(None) };
-            let now: Request = readable(&item)?;
-            let answered = now.status.observed_generation >= generation || now.phase().is_final();
-            Ok(answered.then_some((now, item)))
-        })
-        .await?
-    };
-    let (why, exit) = match waited {
-        Waited::Done((now, item)) => {
-            accepted(&now, &wanted)?;
-            context.screen.say(format!("{}: its machines are taken back at {}", now.id, wanted.end));
-            context.screen.document(&json::record(&item));
-            return Ok(());
-        }
-        Waited::Interrupted(caught) => (format!("interrupted by {}", caught.name()), Exit::Signal(caught)),
-        Waited::TimedOut => ("no operator answered in time".to_owned(), Exit::TimedOut),
-    };
-    let message = format!("{why}; it stays asked for");
-    let fix = "check that an operator runs (`runyard doctor`), or run the command again";
-    Err(CliFailure::error("request", request.id.to_string(), message, fix).exiting(exit))
 }
 
 /// The maximum runtime that has a ready request keep its machines for so long.
@@ -183,7 +184,7 @@ mod tests {
     use super::*;
     use crate::output::format::Format;
     use crate::output::screen::Screen;
-    use crate::verbs::{Cli, Once, Verb};
+    use crate::verbs::{AnyVerb, Cli, Once};
     use runyard_core::ports::Store as _;
 
     /// A request of run 42, ready since the beginning of time.
@@ -214,8 +215,8 @@ mod tests {
     async fn runs(store: &MemoryStore, line: &str) -> CliResult {
         let mut context = CliContext::on(store.clone(), Screen::nowhere(Format::Text));
         let cli = Cli::try_parse_from(line.split(' ')).expect("a command line");
-        let Verb::Once(Once::Extend(args)) = cli.verb else { panic!("{line}: another verb") };
-        run(&mut context, &args, None).await
+        let AnyVerb::Once(Once::Extend(args)) = cli.verb else { panic!("{line}: another verb") };
+        args.run_on(&mut context).await
     }
 
     fn request(store: &MemoryStore) -> Request {

@@ -7,15 +7,15 @@ use clap::Args;
 
 use super::{follow, github_output};
 use crate::duration;
-use crate::environment::Environment;
 use crate::failure::{CliFailure, CliResult, Problems};
 use crate::input::run::{RunArgs, in_field};
 use crate::input::{completion, selector, usage};
 use crate::session::context;
 use crate::session::context::CliContext;
+use crate::verb::{Start, Verb};
 use runyard_core::model::{
     ClassName, FieldError, InstanceTypes, Item, LabelSuffix, MOST_MACHINES, NewIntent, Phase, Request,
-    RequestKey, RunId, TableName, UNWATCHED_RUNTIME_MINUTES, Uid, UsageClass, WATCHED_RUNTIME_MINUTES, Write,
+    RequestKey, RunId, UNWATCHED_RUNTIME_MINUTES, Uid, UsageClass, WATCHED_RUNTIME_MINUTES, Write,
 };
 use runyard_core::ports::StoreError;
 
@@ -79,6 +79,66 @@ pub(crate) struct ProvisionArgs {
     /// Whether a person tries the class.
     #[arg(skip)]
     trial: bool,
+}
+
+impl Verb for ProvisionArgs {
+    type Input = RequestKey;
+
+    fn check(&self, start: &Start<'_>) -> CliResult<Self::Input> {
+        let mut problems = Problems::default();
+        let run = self.run.resolve(start.environment, &mut problems);
+        if let Some((_, run_id, _)) = &run {
+            let field = if self.run.run_id.is_some() { "--run-id" } else { "GITHUB_RUN_ID" };
+            problems.keep(in_field(field, without_dot(run_id)));
+        }
+        let attempt = match (self.attempt, start.environment.get("GITHUB_RUN_ATTEMPT")) {
+            (Some(attempt), _) => Some(attempt),
+            (None, Some(value)) => problems.keep(in_field("GITHUB_RUN_ATTEMPT", selector::attempt(value))),
+            (None, None) => Some(1),
+        };
+        if let Some(min) = self.min_count.filter(|min| *min > self.count) {
+            problems.add(FieldError::new(
+                "--min-count",
+                min.to_string(),
+                format!("must not be more than --count {}", self.count),
+                format!("use 1 to {}, or leave it out", self.count),
+            ));
+        }
+        if self.on_demand_fallback && self.usage_class == Some(UsageClass::OnDemand) {
+            problems.add(FieldError::new(
+                "--on-demand-fallback",
+                "true",
+                "only spot can fall back to on-demand",
+                "use --usage-class spot, or leave the fallback out",
+            ));
+        }
+        problems.keep(
+            crate::pools::queue_name::fits_queue_name(start.table, &self.class)
+                .map_err(|p| p.named("--class")),
+        );
+        problems.check()?;
+        let (repository, run_id, name) = run.expect("what is missing was refused above");
+        Ok(RequestKey { repository, run_id, name, attempt: attempt.expect("refused above") })
+    }
+
+    async fn run(&self, context: &mut CliContext, id: Self::Input) -> CliResult {
+        let id = &id;
+        // Before the write: from here on an interruption must find the request and take it back.
+        let interrupts = self.wait.then(crate::session::polling::Interrupts::listen).transpose()?;
+        if !id.run_id.as_str().bytes().all(|byte| byte.is_ascii_digit()) {
+            context.screen.remark(format!(
+                "warning: run id {} is no number, as GitHub's are: no job asks for it",
+                id.run_id
+            ));
+        }
+        by_class::refuse(context, self, id).await?;
+        let item = submit(context, self, id).await?;
+        let Some(interrupts) = interrupts else {
+            return accepted(context, &item);
+        };
+        let limit = self.timeout.unwrap_or(TIMEOUT) + LONGER;
+        follow::follow(context, follow::Following { item, limit, interrupts, keep: self.keep }).await
+    }
 }
 
 impl ProvisionArgs {
@@ -157,46 +217,6 @@ fn types(text: &str) -> Result<InstanceTypes, FieldError> {
     Ok(types)
 }
 
-/// What the options ask for, refused as a whole where it makes no sense.
-pub(crate) fn check(
-    args: &ProvisionArgs,
-    environment: &Environment,
-    table: &TableName,
-) -> CliResult<RequestKey> {
-    let mut problems = Problems::default();
-    let run = args.run.resolve(environment, &mut problems);
-    if let Some((_, run_id, _)) = &run {
-        let field = if args.run.run_id.is_some() { "--run-id" } else { "GITHUB_RUN_ID" };
-        problems.keep(in_field(field, without_dot(run_id)));
-    }
-    let attempt = match (args.attempt, environment.get("GITHUB_RUN_ATTEMPT")) {
-        (Some(attempt), _) => Some(attempt),
-        (None, Some(value)) => problems.keep(in_field("GITHUB_RUN_ATTEMPT", selector::attempt(value))),
-        (None, None) => Some(1),
-    };
-    if let Some(min) = args.min_count.filter(|min| *min > args.count) {
-        problems.add(FieldError::new(
-            "--min-count",
-            min.to_string(),
-            format!("must not be more than --count {}", args.count),
-            format!("use 1 to {}, or leave it out", args.count),
-        ));
-    }
-    if args.on_demand_fallback && args.usage_class == Some(UsageClass::OnDemand) {
-        problems.add(FieldError::new(
-            "--on-demand-fallback",
-            "true",
-            "only spot can fall back to on-demand",
-            "use --usage-class spot, or leave the fallback out",
-        ));
-    }
-    problems
-        .keep(crate::pools::queue_name::fits_queue_name(table, &args.class).map_err(|p| p.named("--class")));
-    problems.check()?;
-    let (repository, run_id, name) = run.expect("what is missing was refused above");
-    Ok(RequestKey { repository, run_id, name, attempt: attempt.expect("refused above") })
-}
-
 /// A dot parts a run's label from a class's extra ones, so no new run id has one.
 fn without_dot(run_id: &RunId) -> Result<(), FieldError> {
     if run_id.as_str().contains('.') {
@@ -204,25 +224,6 @@ fn without_dot(run_id: &RunId) -> Result<(), FieldError> {
         return Err(FieldError::new("runId", run_id.as_str(), "must not contain a dot", fix));
     }
     Ok(())
-}
-
-/// Runs the verb.
-pub(crate) async fn run(context: &mut CliContext, args: &ProvisionArgs, id: &RequestKey) -> CliResult {
-    // Before the write: from here on an interruption must find the request and take it back.
-    let interrupts = args.wait.then(crate::session::polling::Interrupts::listen).transpose()?;
-    if !id.run_id.as_str().bytes().all(|byte| byte.is_ascii_digit()) {
-        context.screen.remark(format!(
-            "warning: run id {} is no number, as GitHub's are: no job asks for it",
-            id.run_id
-        ));
-    }
-    by_class::refuse(context, args, id).await?;
-    let item = submit(context, args, id).await?;
-    let Some(interrupts) = interrupts else {
-        return accepted(context, &item);
-    };
-    let limit = args.timeout.unwrap_or(TIMEOUT) + LONGER;
-    follow::follow(context, follow::Following { item, limit, interrupts, keep: args.keep }).await
 }
 
 fn accepted(context: &mut CliContext, item: &Item) -> CliResult {

@@ -14,6 +14,7 @@ use crate::input::selector;
 use crate::output::json;
 use crate::session::context::{CliContext, readable};
 use crate::session::polling::{Interrupts, Waited, again, until};
+use crate::verb::{Start, Verb};
 use runyard_core::model;
 use runyard_core::model::{
     Desired, Item, Kind, Record, RecordId, Repository, Request, RequestName, RunId, kind_of,
@@ -41,6 +42,49 @@ pub(crate) struct ReleaseArgs {
     timeout: Duration,
 }
 
+impl Verb for ReleaseArgs {
+    type Input = Released;
+
+    fn check(&self, start: &Start<'_>) -> CliResult<Self::Input> {
+        let mut problems = Problems::default();
+        let run = self.run.resolve(start.environment, &mut problems);
+        let attempt = match (self.attempt, start.environment.get("GITHUB_RUN_ATTEMPT")) {
+            (Some(attempt), _) => Some(attempt),
+            (None, Some(value)) => problems.keep(in_field("GITHUB_RUN_ATTEMPT", selector::attempt(value))),
+            (None, None) => None,
+        };
+        problems.check()?;
+        let (repository, run_id, name) = run.expect("what is missing was refused above");
+        Ok(Released { repository, run_id, name, attempt })
+    }
+
+    async fn run(&self, context: &mut CliContext, asked: Self::Input) -> CliResult {
+        let asked = &asked;
+        let mut found = requests(context, asked).await?;
+        if found.is_empty() {
+            context.screen.say(format!("{asked}: there is no such request, nothing to release"));
+            context.screen.document(&json::list([]));
+            return Ok(());
+        }
+        let (mut refused, mut costs) = (Vec::new(), Vec::new());
+        for item in &mut found {
+            match release_one(context, item).await {
+                Ok((after, cost)) => {
+                    *item = after;
+                    costs.extend(cost);
+                }
+                Err(failure) => refused.extend(failure.problems),
+            }
+        }
+        github_output::publish_costs(&context.environment, &costs);
+        if self.wait && refused.is_empty() {
+            found = wait(context, found, self.timeout).await?;
+        }
+        context.screen.document(&json::list(&found));
+        if refused.is_empty() { Ok(()) } else { Err(CliFailure { exit: Exit::Error, problems: refused }) }
+    }
+}
+
 /// Which requests are released.
 pub(crate) struct Released {
     repository: Repository,
@@ -48,49 +92,6 @@ pub(crate) struct Released {
     name: RequestName,
     /// This attempt and earlier ones; all when absent.
     attempt: Option<u32>,
-}
-
-/// Runs the verb.
-pub(crate) async fn run(context: &mut CliContext, args: &ReleaseArgs, asked: &Released) -> CliResult {
-    let mut found = requests(context, asked).await?;
-    if found.is_empty() {
-        context.screen.say(format!("{asked}: there is no such request, nothing to release"));
-        context.screen.document(&json::list([]));
-        return Ok(());
-    }
-    let (mut refused, mut costs) = (Vec::new(), Vec::new());
-    for item in &mut found {
-        match release_one(context, item).await {
-            Ok((after, cost)) => {
-                *item = after;
-                costs.extend(cost);
-            }
-            Err(failure) => refused.extend(failure.problems),
-        }
-    }
-    github_output::publish_costs(&context.environment, &costs);
-    if args.wait && refused.is_empty() {
-        found = wait(context, found, args.timeout).await?;
-    }
-    context.screen.document(&json::list(&found));
-    if refused.is_empty() { Ok(()) } else { Err(CliFailure { exit: Exit::Error, problems: refused }) }
-}
-
-/// What the options say, refused as a whole where it makes no sense.
-pub(crate) fn check(
-    args: &ReleaseArgs,
-    environment: &crate::environment::Environment,
-) -> CliResult<Released> {
-    let mut problems = Problems::default();
-    let run = args.run.resolve(environment, &mut problems);
-    let attempt = match (args.attempt, environment.get("GITHUB_RUN_ATTEMPT")) {
-        (Some(attempt), _) => Some(attempt),
-        (None, Some(value)) => problems.keep(in_field("GITHUB_RUN_ATTEMPT", selector::attempt(value))),
-        (None, None) => None,
-    };
-    problems.check()?;
-    let (repository, run_id, name) = run.expect("what is missing was refused above");
-    Ok(Released { repository, run_id, name, attempt })
 }
 
 async fn requests(context: &CliContext, asked: &Released) -> CliResult<Vec<Item>> {
@@ -213,7 +214,7 @@ mod tests {
     use super::*;
     use crate::environment::Environment;
     use crate::output::screen::Screen;
-    use crate::verbs::{Cli, Once, Verb};
+    use crate::verbs::{AnyVerb, Cli, Once};
 
     /// A request that is ready, but for these attributes.
     fn request(more: serde_json::Value) -> Item {
@@ -246,11 +247,10 @@ mod tests {
             ("GITHUB_REPOSITORY", "acme/web"),
             ("GITHUB_STEP_SUMMARY", file.path().to_str().unwrap()),
         ]);
-        let Verb::Once(Once::Release(args)) = cli.verb else { panic!("it is release") };
-        let asked = check(&args, &context.environment).unwrap_or_else(|failure| panic!("{failure:?}"));
+        let AnyVerb::Once(Once::Release(args)) = cli.verb else { panic!("it is release") };
         // The second time it is released already, and costs nothing more.
         for _ in 0..2 {
-            run(&mut context, &args, &asked).await.unwrap_or_else(|failure| panic!("{failure:?}"));
+            args.run_on(&mut context).await.unwrap_or_else(|failure| panic!("{failure:?}"));
         }
         std::fs::read_to_string(file.path()).unwrap()
     }

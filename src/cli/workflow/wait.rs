@@ -6,7 +6,6 @@ use clap::Args;
 use serde_json::Value;
 
 use crate::duration;
-use crate::environment::Environment;
 use crate::failure::{CliFailure, CliResult, Exit};
 use crate::input::run::repository_hint;
 use crate::input::selector::Selector;
@@ -15,6 +14,7 @@ use crate::output::json;
 use crate::output::path::Path;
 use crate::session::context::CliContext;
 use crate::session::polling::{Interrupts, Waited, until};
+use crate::verb::{Start, Verb};
 use runyard_core::model::{FieldError, Phase, RecordId, Repository, State};
 
 /// Waits for a record.
@@ -41,6 +41,84 @@ pub(crate) struct WaitArgs {
     /// Where the request is, if several repositories have that run [default: $GITHUB_REPOSITORY]
     #[arg(long, value_name = "OWNER/REPO")]
     repository: Option<Repository>,
+}
+
+impl Verb for WaitArgs {
+    type Input = WaitTarget;
+
+    fn check(&self, start: &Start<'_>) -> CliResult<Self::Input> {
+        let selector = self.one.selector()?;
+        let fits = match (&self.wanted, &selector) {
+            (For::State(_), Selector::Instance(_)) | (For::Phase(_), Selector::Request(_)) => true,
+            (For::State(_) | For::Phase(_), _) => false,
+            (For::Delete | For::Condition(..) | For::Value(..), _) => true,
+        };
+        if !fits {
+            let fix =
+                "instances have a state, requests a phase; pools have conditions, such as condition=Warm";
+            let problem = FieldError::new("--for", "", "is nothing this kind of record has", fix);
+            return Err(CliFailure::usage(problem));
+        }
+        let repository =
+            repository_hint(self.repository.as_ref(), start.environment).map_err(CliFailure::usage)?;
+        Ok(WaitTarget(selector, repository))
+    }
+
+    async fn run(&self, context: &mut CliContext, target: Self::Input) -> CliResult {
+        let target = &target;
+        let mut interrupts = Interrupts::listen()?;
+        let item = match target.0.find(context, target.1.as_ref()).await {
+            Ok(item) => item,
+            Err(failure) if self.wanted == For::Delete && failure.is_missing() => {
+                context.screen.say("there is no such record");
+                return Ok(());
+            }
+            Err(failure) => return Err(failure),
+        };
+        let key = RecordId::of(&item).expect("what was found by its key has one");
+        let mut last = json::record(&item);
+        let waited = {
+            let (context, last) = (&*context, &mut last);
+            until(self.timeout, &mut interrupts, async || {
+                let Some(item) = context.item(&key).await? else {
+                    return Ok(Some(self.wanted == For::Delete));
+                };
+                *last = json::record(&item);
+                if self.wanted.holds(last) {
+                    return Ok(Some(true));
+                }
+                Ok(self.wanted.over(last).then_some(false))
+            })
+            .await?
+        };
+        context.screen.document(&last);
+        let failed = |message: String, fix: &str, exit| {
+            Err(CliFailure::error("record", key.to_string(), message, fix).exiting(exit))
+        };
+        let word = |name: &str| last.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let now = format!("{}{}", word("state"), word("phase"));
+        match waited {
+            Waited::Done(true) => {
+                context.screen.say(format!("{key}: it is so"));
+                Ok(())
+            }
+            Waited::Done(false) if self.wanted.over(&last) => failed(
+                format!("ended {now}: {}", word("message")),
+                "see `runyard events`",
+                Exit::RequestFailed,
+            ),
+            Waited::Done(false) => failed("was deleted".into(), "see `runyard events`", Exit::Error),
+            Waited::TimedOut => {
+                let message = format!("is not so after {}; it is {now}", duration::show(self.timeout));
+                failed(message, "wait longer (--timeout), or see `runyard explain`", Exit::TimedOut)
+            }
+            Waited::Interrupted(caught) => failed(
+                format!("interrupted by {}", caught.name()),
+                "run the command again",
+                Exit::Signal(caught),
+            ),
+        }
+    }
 }
 
 /// What is waited for.
@@ -111,75 +189,6 @@ impl For {
 
 /// What is waited for, and where.
 pub(crate) struct WaitTarget(Selector, Option<Repository>);
-
-/// What the options say, refused where it makes no sense.
-pub(crate) fn check(args: &WaitArgs, environment: &Environment) -> CliResult<WaitTarget> {
-    let selector = args.one.selector()?;
-    let fits = match (&args.wanted, &selector) {
-        (For::State(_), Selector::Instance(_)) | (For::Phase(_), Selector::Request(_)) => true,
-        (For::State(_) | For::Phase(_), _) => false,
-        (For::Delete | For::Condition(..) | For::Value(..), _) => true,
-    };
-    if !fits {
-        let fix = "instances have a state, requests a phase; pools have conditions, such as condition=Warm";
-        let problem = FieldError::new("--for", "", "is nothing this kind of record has", fix);
-        return Err(CliFailure::usage(problem));
-    }
-    let repository = repository_hint(args.repository.as_ref(), environment).map_err(CliFailure::usage)?;
-    Ok(WaitTarget(selector, repository))
-}
-
-/// Runs the verb.
-pub(crate) async fn run(context: &mut CliContext, args: &WaitArgs, target: &WaitTarget) -> CliResult {
-    let mut interrupts = Interrupts::listen()?;
-    let item = match target.0.find(context, target.1.as_ref()).await {
-        Ok(item) => item,
-        Err(failure) if args.wanted == For::Delete && failure.is_missing() => {
-            context.screen.say("there is no such record");
-            return Ok(());
-        }
-        Err(failure) => return Err(failure),
-    };
-    let key = RecordId::of(&item).expect("what was found by its key has one");
-    let mut last = json::record(&item);
-    let waited = {
-        let (context, last) = (&*context, &mut last);
-        until(args.timeout, &mut interrupts, async || {
-            let Some(item) = context.item(&key).await? else {
-                return Ok(Some(args.wanted == For::Delete));
-            };
-            *last = json::record(&item);
-            if args.wanted.holds(last) {
-                return Ok(Some(true));
-            }
-            Ok(args.wanted.over(last).then_some(false))
-        })
-        .await?
-    };
-    context.screen.document(&last);
-    let failed = |message: String, fix: &str, exit| {
-        Err(CliFailure::error("record", key.to_string(), message, fix).exiting(exit))
-    };
-    let word = |name: &str| last.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let now = format!("{}{}", word("state"), word("phase"));
-    match waited {
-        Waited::Done(true) => {
-            context.screen.say(format!("{key}: it is so"));
-            Ok(())
-        }
-        Waited::Done(false) if args.wanted.over(&last) => {
-            failed(format!("ended {now}: {}", word("message")), "see `runyard events`", Exit::RequestFailed)
-        }
-        Waited::Done(false) => failed("was deleted".into(), "see `runyard events`", Exit::Error),
-        Waited::TimedOut => {
-            let message = format!("is not so after {}; it is {now}", duration::show(args.timeout));
-            failed(message, "wait longer (--timeout), or see `runyard explain`", Exit::TimedOut)
-        }
-        Waited::Interrupted(caught) => {
-            failed(format!("interrupted by {}", caught.name()), "run the command again", Exit::Signal(caught))
-        }
-    }
-}
 
 #[cfg(test)]
 mod tests {

@@ -159,6 +159,7 @@ impl Executor {
     }
 
     /// Carries an effect out, and adds the events of what only its answer shows.
+    #[expect(clippy::too_many_lines, reason = "a table: one arm for each effect")]
     async fn call(&self, effect: Effect, events: &mut Vec<Event>) -> Result<Vec<Observation>, Failure> {
         match effect {
             Effect::Instance(step, github) => self.instance(*step, github).await,

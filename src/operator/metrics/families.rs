@@ -106,6 +106,7 @@ impl Families {
         made
     }
 
+    #[expect(clippy::too_many_lines, reason = "a table: one entry for each metric")]
     fn made(machines: Machines) -> prometheus::Result<Self> {
         Ok(Self {
             machines,

@@ -193,6 +193,7 @@ fn ended(number: usize, now: Timestamp) -> [Item; 2] {
 
 impl Fixture {
     /// An operator on these services, with so many records of ended things.
+    #[expect(clippy::too_many_lines, reason = "one record after the other, as a yard has them")]
     pub(crate) async fn lay(services: Services, records: usize) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let bells = match services {

@@ -18,6 +18,7 @@ use crate::input::what::class_of;
 use crate::output::json as documents;
 use crate::session::context::{CliContext, readable};
 use crate::session::names;
+use crate::verb::{Start, Verb};
 use runyard_core::model::{ClassName, Item, Pool, PoolSpec, TableName};
 
 /// Edits a pool.
@@ -37,43 +38,50 @@ pub(crate) struct EditArgs {
     how: How,
 }
 
-/// Runs the verb.
-pub(crate) async fn run(context: &mut CliContext, args: &EditArgs) -> CliResult {
-    let key = Pool::key_of(&args.class);
-    let Some(before) = context.item(&key).await? else {
-        return Err(names::no_such_pool(context, "CLASS", &args.class).await);
-    };
-    let pool: Pool = readable(&before)?;
-    let old = text_of(&pool.spec);
-    let file = Edited::write(context, &args.class, &old)?;
-    file.open(context)?;
-    let new = file.read()?;
-    if new == old {
-        context.screen.say(format!("pool {}: unchanged", args.class));
-        return file.remove();
-    }
-    let table = context.table.clone();
-    let spec_before = pool.spec.clone();
-    let plan = |before: Option<&Item>| changed(&new, &spec_before, before, &table);
-    let written = async {
-        let planned = plan(Some(&before))?;
-        plan::say_concerned(context, std::slice::from_ref(&planned)).await?;
-        if args.how.dry_run {
-            show(context, std::slice::from_ref(&planned));
-            return plan::allowed(&[planned], args.how.allow_widening);
-        }
-        let may_widen = args.how.allow_widening || agreed(context, &[planned], true);
-        let item = plan::carry_out(context, &key, may_widen, plan).await?;
-        context.screen.document(&documents::record(&item));
+impl Verb for EditArgs {
+    type Input = ();
+
+    fn check(&self, _start: &Start<'_>) -> CliResult {
         Ok(())
-    };
-    match written.await {
-        Ok(()) => file.remove(),
-        Err(mut failure) => {
-            let kept =
-                format!("; the edit is kept: mend it and run runyard apply -f {}", file.path.display());
-            failure.problems.iter_mut().for_each(|problem| problem.fix.push_str(&kept));
-            Err(failure)
+    }
+
+    async fn run(&self, context: &mut CliContext, (): ()) -> CliResult {
+        let key = Pool::key_of(&self.class);
+        let Some(before) = context.item(&key).await? else {
+            return Err(names::no_such_pool(context, "CLASS", &self.class).await);
+        };
+        let pool: Pool = readable(&before)?;
+        let old = text_of(&pool.spec);
+        let file = Edited::write(context, &self.class, &old)?;
+        file.open(context)?;
+        let new = file.read()?;
+        if new == old {
+            context.screen.say(format!("pool {}: unchanged", self.class));
+            return file.remove();
+        }
+        let table = context.table.clone();
+        let spec_before = pool.spec.clone();
+        let plan = |before: Option<&Item>| changed(&new, &spec_before, before, &table);
+        let written = async {
+            let planned = plan(Some(&before))?;
+            plan::say_concerned(context, std::slice::from_ref(&planned)).await?;
+            if self.how.dry_run {
+                show(context, std::slice::from_ref(&planned));
+                return plan::allowed(&[planned], self.how.allow_widening);
+            }
+            let may_widen = self.how.allow_widening || agreed(context, &[planned], true);
+            let item = plan::carry_out(context, &key, may_widen, plan).await?;
+            context.screen.document(&documents::record(&item));
+            Ok(())
+        };
+        match written.await {
+            Ok(()) => file.remove(),
+            Err(mut failure) => {
+                let kept =
+                    format!("; the edit is kept: mend it and run runyard apply -f {}", file.path.display());
+                failure.problems.iter_mut().for_each(|problem| problem.fix.push_str(&kept));
+                Err(failure)
+            }
         }
     }
 }

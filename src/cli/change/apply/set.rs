@@ -14,6 +14,7 @@ use crate::output::json as documents;
 use crate::pools::spec;
 use crate::session::context::{CliContext, readable};
 use crate::session::names;
+use crate::verb::{Start, Verb};
 use runyard_core::model::{ClassName, FieldError, Item, Pool, TableName};
 
 /// Changes single fields of a pool.
@@ -40,6 +41,21 @@ pub(crate) struct SetArgs {
     how: How,
 }
 
+impl Verb for SetArgs {
+    type Input = ();
+
+    fn check(&self, _start: &Start<'_>) -> CliResult {
+        Ok(())
+    }
+
+    async fn run(&self, context: &mut CliContext, (): ()) -> CliResult {
+        if let Some(item) = set(context, self).await? {
+            context.screen.document(&documents::record(&item));
+        }
+        Ok(())
+    }
+}
+
 /// Pauses pools, or lets them go on.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -56,6 +72,39 @@ pub(crate) struct PauseArgs {
     /// Show what would change, and write nothing
     #[arg(long)]
     dry_run: bool,
+}
+
+/// `pause` or `resume` of these classes.
+pub(crate) struct Paused<'a> {
+    args: &'a PauseArgs,
+    paused: bool,
+}
+
+impl PauseArgs {
+    /// The verb that has these classes paused, or not paused any more.
+    pub(crate) const fn paused(&self, paused: bool) -> Paused<'_> {
+        Paused { args: self, paused }
+    }
+}
+
+impl Verb for Paused<'_> {
+    type Input = ();
+
+    fn check(&self, _start: &Start<'_>) -> CliResult {
+        Ok(())
+    }
+
+    async fn run(&self, context: &mut CliContext, (): ()) -> CliResult {
+        let mut items = Vec::new();
+        for class in &self.args.classes {
+            let field = Field { name: "paused".into(), value: Some(self.paused.into()) };
+            items.extend(set_fields(context, class, vec![field], self.args.dry_run).await?);
+        }
+        if !self.args.dry_run {
+            context.screen.document(&documents::list(&items));
+        }
+        Ok(())
+    }
 }
 
 /// What can be set.
@@ -173,27 +222,6 @@ pub(crate) fn with_field(
     let mut new = old.clone();
     field.put(&mut new).map_err(CliFailure::usage)?;
     checked(old, new, table)
-}
-
-/// Runs the verb.
-pub(crate) async fn run(context: &mut CliContext, args: &SetArgs) -> CliResult {
-    if let Some(item) = set(context, args).await? {
-        context.screen.document(&documents::record(&item));
-    }
-    Ok(())
-}
-
-/// `runyard pause` and `runyard resume`.
-pub(crate) async fn pause(context: &mut CliContext, args: &PauseArgs, paused: bool) -> CliResult {
-    let mut items = Vec::new();
-    for class in &args.classes {
-        let field = Field { name: "paused".into(), value: Some(paused.into()) };
-        items.extend(set_fields(context, class, vec![field], args.dry_run).await?);
-    }
-    if !args.dry_run {
-        context.screen.document(&documents::list(&items));
-    }
-    Ok(())
 }
 
 /// Lets a class keep no machine and begin nothing: what comes before its end.

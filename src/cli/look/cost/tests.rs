@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::*;
 use crate::output::screen::Screen;
-use crate::verbs::{Cli, Once, Verb};
+use crate::verbs::{AnyVerb, Cli, Once};
 use runyard_core::model::history::{Activity, Ended, HistoryLine, MachineLine, Span};
 use runyard_core::model::{Reason, RecordId, UsageClass};
 
@@ -70,9 +70,8 @@ async fn told(line: &str, history: Option<&[HistoryLine]>) -> String {
         lines.iter().for_each(|line| store.put(line.to_item(86_400)));
         context.history = Some(Arc::new(store));
     }
-    let Verb::Once(Once::Cost(args)) = cli.verb else { panic!("{line} is not cost") };
-    let asked = check(&args, &context.table.clone()).unwrap_or_else(|failure| panic!("{line}: {failure:?}"));
-    run(&mut context, &args, asked).await.unwrap_or_else(|failure| panic!("{line}: {failure:?}"));
+    let AnyVerb::Once(Once::Cost(args)) = cli.verb else { panic!("{line} is not cost") };
+    args.run_on(&mut context).await.unwrap_or_else(|failure| panic!("{line}: {failure:?}"));
     read()
 }
 
@@ -263,10 +262,11 @@ async fn without_a_price_the_type_is_named_and_how_to_add_it() {
 #[test]
 fn what_leaves_no_time_or_no_teams_is_refused() {
     let refused = |line: &str| {
-        let Verb::Once(Once::Cost(args)) = Cli::try_parse_from(line.split(' ')).unwrap().verb else {
+        let AnyVerb::Once(Once::Cost(args)) = Cli::try_parse_from(line.split(' ')).unwrap().verb else {
             panic!("{line} is not cost")
         };
-        check(&args, &"runyard".parse().unwrap()).err().map(|failure| failure.problems[0].field.clone())
+        let (environment, table) = (&crate::environment::Environment::default(), &"runyard".parse().unwrap());
+        args.check(&Start { environment, table }).err().map(|failure| failure.problems[0].field.clone())
     };
     assert_eq!(refused("runyard cost --since 1d --until 2d").as_deref(), Some("--until"));
     assert_eq!(refused("runyard cost --by team").as_deref(), Some("--by"));

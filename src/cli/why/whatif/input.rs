@@ -190,10 +190,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::verbs::{Cli, Once, Verb};
+    use crate::verbs::{AnyVerb, Cli, Once};
 
     fn args(line: &str) -> InputArgs {
-        let Verb::Once(Once::Simulate(args)) = Cli::try_parse_from(line.split(' ')).unwrap().verb else {
+        let AnyVerb::Once(Once::Simulate(args)) = Cli::try_parse_from(line.split(' ')).unwrap().verb else {
             panic!("{line} is not simulate")
         };
         args.input

@@ -31,6 +31,7 @@ pub(super) enum Meaning {
 }
 
 /// The meaning of a code that came with this HTTP status.
+#[expect(clippy::too_many_lines, reason = "a table: one line for each error code of EC2")]
 pub(super) fn meaning(code: &str, status: u16) -> Meaning {
     match code {
         "InsufficientAddressCapacity"
