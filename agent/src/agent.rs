@@ -11,13 +11,13 @@ use runyard_core::ports::{Clock, Entropy};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::orders::Sight;
 use crate::records::Records;
 use crate::registration::{RegistrationLoop, read_record};
 use crate::reports::beat::{Heartbeat, Identity};
 use crate::reports::logs::{LogKeeper, Ring};
 use crate::shutdown::guard::{Guard, Lengths};
 use crate::shutdown::power::Power;
+use crate::step::orders::Sight;
 use crate::step::{AgentStatus, Stored};
 use crate::system::disk;
 use crate::task::Executor;

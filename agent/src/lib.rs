@@ -7,8 +7,6 @@ pub mod config;
 pub mod host;
 pub mod install;
 pub mod isolation_check;
-pub mod local;
-pub mod orders;
 mod pace;
 pub mod records;
 pub mod registration;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use runyard_core::model::{ClaimId, State};
 use tokio::time::Instant;
 
-use crate::orders::{Orders, Sight};
+use crate::step::orders::{Orders, Sight};
 
 /// Shortest pause between two reads.
 const SHORTEST: Duration = Duration::from_millis(50);
@@ -173,7 +173,7 @@ mod tests {
         pace.after(&sight, begun);
         if let Sight::Orders(orders) = &mut sight {
             let at = jiff::Timestamp::UNIX_EPOCH;
-            orders.deadline = Some(crate::orders::Deadline { at, set_at: None });
+            orders.deadline = Some(crate::step::orders::Deadline { at, set_at: None });
         }
         assert_eq!(pace.after(&sight, begun + HOUR), POLL + POLL / MADE_UP);
         assert_eq!(pace.after(&orders(State::Claimed, false), begun + HOUR), SHORTEST);

@@ -10,8 +10,8 @@ use runyard_core::model::{
 };
 use runyard_core::ports::{Store, StoreError};
 
-use crate::orders::Sight;
 use crate::step::Stored;
+use crate::step::orders::Sight;
 
 /// A change of the agent's own record; `heartbeatSeq` rises with every one.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -12,10 +12,10 @@ use runyard_core::ports::{Clock, Entropy};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::local::Local;
-use crate::orders::Sight;
 use crate::pace::Pace;
 use crate::records::Records;
+use crate::step::local::Local;
+use crate::step::orders::Sight;
 use crate::step::{AgentStatus, Effects, Stored, View, package, step};
 use crate::system::backoff::{Backoff, chance};
 use crate::system::disk;

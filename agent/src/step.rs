@@ -11,8 +11,8 @@ use runyard_core::model::{
     RunnerPackage, SealError, Signal, State,
 };
 
-use crate::local::{Boot, ClaimStage, Local, Mode, Served};
-use crate::orders::{Orders, Sight};
+use crate::step::local::{Boot, ClaimStage, Local, Mode, Served};
+use crate::step::orders::{Orders, Sight};
 use crate::task::{Task, Trouble, Wipe};
 
 mod ahead;
@@ -20,6 +20,8 @@ mod ahead;
 mod ahead_tests;
 #[cfg(test)]
 mod anew_tests;
+pub mod local;
+pub mod orders;
 
 /// Its own record, as far as the agent knows it.
 #[derive(Clone, Debug, Default, PartialEq)]

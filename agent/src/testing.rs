@@ -18,9 +18,9 @@ use sha2::{Digest, Sha256};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::orders::Sight;
 use crate::records::{Change, Records};
 use crate::step::Stored;
+use crate::step::orders::Sight;
 use crate::task::{Executor, Task, TaskOutcome, Written};
 
 pub(crate) fn arn() -> InstanceArn {

@@ -15,8 +15,8 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use runyard_agent::host::{Account, Host, HostSettings, Isolation, OwnScript, PackageSource, SweepPaths};
-use runyard_agent::local::{Boot, ClaimStage, Local, Mode, Served};
-use runyard_agent::orders::{Orders, Sight};
+use runyard_agent::step::local::{Boot, ClaimStage, Local, Mode, Served};
+use runyard_agent::step::orders::{Orders, Sight};
 use runyard_agent::step::{Stored, View, step};
 use runyard_agent::task::{Executor, RunnerProcess, Task, TaskOutcome, Wipe};
 use runyard_core::model::{AgentKey, ClaimId, Jobs, State};

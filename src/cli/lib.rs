@@ -2,9 +2,7 @@
 //! the network is refused before anything is reached.
 
 pub(crate) mod change;
-mod duration;
-mod environment;
-mod failure;
+pub(crate) mod common;
 pub(crate) mod input;
 pub(crate) mod look;
 pub(crate) mod machine;
@@ -12,10 +10,8 @@ pub(crate) mod output;
 pub(crate) mod pools;
 pub(crate) mod session;
 pub(crate) mod setup;
-mod step;
 #[cfg(test)]
 mod tests;
-mod verb;
 mod verbs;
 pub(crate) mod why;
 pub(crate) mod workflow;
@@ -30,8 +26,8 @@ use clap::{CommandFactory as _, Parser as _};
 use runyard_core::model::{FieldError, TableName};
 use runyard_operator::process::panics;
 
-use crate::environment::Environment;
-use crate::failure::{CliFailure, CliResult};
+use crate::common::environment::Environment;
+use crate::common::failure::{CliFailure, CliResult};
 use crate::input::common::Common;
 use crate::input::{completion, usage};
 use crate::look::version;
@@ -40,14 +36,14 @@ use crate::machine::daemon;
 use crate::machine::local_mode;
 use crate::output::format::Format;
 use crate::output::screen::{self, Screen};
+use crate::session::verb::Start;
 use crate::session::{connect, yards};
 use crate::setup::{config, github_app, init, trial};
-use crate::verb::Start;
 use crate::verbs::{AnyVerb, Cli, Once, Process};
 use crate::why::whatif;
 use crate::workflow::check_workflow;
 
-pub use self::step::{StepFailed, StepPorts, step};
+pub use crate::verbs::step::{StepFailed, StepPorts, step};
 
 /// Runs what the process was asked for; answers its exit code.
 pub fn main() -> ExitCode {
@@ -174,7 +170,7 @@ impl Begun {
     }
 
     /// Checks a verb, connects to the table, and runs it.
-    async fn run(self, verb: &impl verb::Verb) -> CliResult {
+    async fn run(self, verb: &impl crate::session::verb::Verb) -> CliResult {
         let input = verb.check(&self.start())?;
         verb.run(&mut connect::connect(self.table, self.environment, self.screen).await?.0, input).await
     }

@@ -14,7 +14,7 @@ use std::path::Path;
 use runyard_core::model::{PoolSpec, TableName};
 use serde_json::Value;
 
-use crate::failure::{CliFailure, CliResult, Problems};
+use crate::common::failure::{CliFailure, CliResult, Problems};
 use crate::session::stack::StackArgs;
 
 /// The specs of a file, each beside what the file says of it. The file is refused as a whole where any of it makes no

@@ -11,4 +11,5 @@ pub(crate) mod polling;
 mod ring;
 pub(crate) mod setup_step;
 pub(crate) mod stack;
+pub(crate) mod verb;
 pub(crate) mod yards;

@@ -1,5 +1,7 @@
 //! The verbs and options of the command line, as a person types them and reads them in `--help`.
 
+pub(crate) mod step;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 

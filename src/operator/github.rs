@@ -12,17 +12,10 @@ mod paging;
 mod preflight;
 mod registration;
 mod retry_after;
+#[cfg(test)]
+mod tests;
 mod verbs;
 mod wire;
-
-#[cfg(test)]
-mod app_tests;
-#[cfg(test)]
-mod fault_tests;
-#[cfg(test)]
-mod matrix_tests;
-#[cfg(test)]
-mod scripted_fake;
 
 pub use crate::github::client::Clock;
 pub use crate::github::errors::SetupError;

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use runyard::{StepPorts, step};
+use runyard::StepPorts;
+use runyard::verbs::step;
 use runyard_core::model::{
     Agent, AttributeValue, Guard, Instance, Item, Kind, Place, Record as _, Request, Write,
 };

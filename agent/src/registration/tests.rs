@@ -264,6 +264,6 @@ async fn the_key_is_made_once() {
         said.lock().unwrap().extend(change.set.get("publicKey").cloned());
     }
     assert_eq!(said.into_inner().unwrap().len(), 1);
-    assert_eq!(test.local().boot, crate::local::Boot::Done);
+    assert_eq!(test.local().boot, crate::step::local::Boot::Done);
     assert_eq!(test.records.shown().unwrap().arn, Some(arn()));
 }

@@ -11,9 +11,9 @@ use nix::fcntl::OFlag;
 use runyard_core::model::{Item, KeptDirectories, RunnerPackage};
 use runyard_core::ports::StoreError;
 
-use crate::orders::Sight;
 use crate::records::{Change, Records};
 use crate::step::Stored;
+use crate::step::orders::Sight;
 use crate::task::{Executor, Task, TaskOutcome, Written};
 
 /// The machine's console; it may be a serial line, or lead nowhere.

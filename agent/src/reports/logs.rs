@@ -17,8 +17,8 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::orders::Sight;
 use crate::records::Records;
+use crate::step::orders::Sight;
 use crate::step::{AgentStatus, Say};
 use crate::system::backoff::{after_failures, chance};
 use crate::system::disk;

@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::orders::{Deadline, Sight};
 use crate::records::Records;
+use crate::step::orders::{Deadline, Sight};
 use crate::system::disk;
 
 /// Longest sleep: the boot clock runs on while a machine is suspended, sleep does not.

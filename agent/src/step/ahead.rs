@@ -3,8 +3,8 @@
 
 use runyard_core::model::{AheadReport, ClaimId, Jobs, RegistrationCredential};
 
-use crate::local::{Boot, ClaimStage, Local, Served};
-use crate::orders::Orders;
+use crate::step::local::{Boot, ClaimStage, Local, Served};
+use crate::step::orders::Orders;
 use crate::task::Task;
 
 use super::{View, finish, over, pursue, pursued};

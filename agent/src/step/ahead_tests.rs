@@ -2,8 +2,8 @@ use std::time::Duration;
 
 use runyard_core::model::{Agent, AttributeValue, RegistrationCredential, Signal};
 
-use crate::local::{Boot, Local};
-use crate::orders::Sight;
+use crate::step::local::{Boot, Local};
+use crate::step::orders::Sight;
 use crate::step::{Effects, Stored, View, step};
 use crate::task::{GithubFailure, RunnerEnd, RunnerProcess, Task, TaskOutcome};
 use crate::testing::{arn, instance, key, run_credential, sealed, with};
@@ -157,7 +157,7 @@ fn what_a_runner_at_rest_left_behind_ends_its_machine() {
 #[test]
 fn a_registration_ahead_that_is_refused_is_given_up_and_not_begun_again() {
     let mut local = Local { boot: Boot::Done, ..Local::default() };
-    for _ in 0..crate::local::REFUSALS {
+    for _ in 0..crate::step::local::REFUSALS {
         local = ends(&at_rest(), &local, TaskOutcome::Failed(GithubFailure::Refused("no".into())));
         if let Some(ahead) = local.ahead.as_mut() {
             ahead.retry_at = None;

@@ -2,8 +2,8 @@ use std::time::Duration;
 
 use runyard_core::model::{Agent, RegistrationCredential, Signal, TroubleKind};
 
-use crate::local::{Boot, Local};
-use crate::orders::Sight;
+use crate::step::local::{Boot, Local};
+use crate::step::orders::Sight;
 use crate::step::{Effects, Stored, View, step};
 use crate::task::{GithubFailure, RunnerEnd, RunnerProcess, Task, TaskOutcome};
 use crate::testing::{arn, instance, job_credential, key, run_credential, sealed, with};
@@ -293,6 +293,6 @@ fn the_box_that_is_used_up_is_not_opened_again_while_the_next_is_waited_for() {
         assert_eq!(machine.effects().task.label(), "renew");
         machine.ends(TaskOutcome::Renewed);
         assert_eq!(machine.task(), "idle");
-        machine.local.claim.as_mut().unwrap().stage = crate::local::ClaimStage::Listening(RUNNER);
+        machine.local.claim.as_mut().unwrap().stage = crate::step::local::ClaimStage::Listening(RUNNER);
     }
 }

@@ -12,13 +12,13 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::failure::{CliFailure, CliResult, Exit};
+use crate::common::failure::{CliFailure, CliResult, Exit};
 use crate::output::json as documents;
 use crate::pools;
 use crate::session::context::CliContext;
 use crate::session::stack::StackArgs;
+use crate::session::verb::{Start, Verb};
 use crate::session::{configured, launch_templates};
-use crate::verb::{Start, Verb};
 use runyard_core::model::{ClassName, PoolSpec, TIMEOUT_SECONDS, TableName};
 use runyard_core::ports::QueueError;
 use runyard_operator::config::Config;
@@ -192,8 +192,8 @@ fn hung_boot(spec: &PoolSpec, created: Duration) -> Option<String> {
             "warning: class {} has room for one machine, and one that hangs at its first boot holds it for timing.created \
              ({}), longer than requests wait by default ({}); set max to 2, or timing.created to less",
             spec.resource_class,
-            crate::duration::show(created),
-            crate::duration::show(patience),
+            crate::common::duration::show(created),
+            crate::common::duration::show(patience),
         )
     })
 }

@@ -7,13 +7,13 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 
 use super::{apply, expire, scale};
-use crate::duration;
-use crate::failure::{CliFailure, CliResult, Exit};
+use crate::common::duration;
+use crate::common::failure::{CliFailure, CliResult, Exit};
 use crate::input::completion;
 use crate::session::context::{AuditEvent, CliContext, readable};
 use crate::session::polling::{Interrupts, Waited, until};
+use crate::session::verb::{Start, Verb};
 use crate::session::{connect, names};
-use crate::verb::{Start, Verb};
 use runyard_core::model::kind_of;
 use runyard_core::model::{
     ClassName, Guard, Instance, Item, Kind, LaunchPhase, Phase, Place, Pool, Reading, State, Write, millis,

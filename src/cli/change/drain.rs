@@ -5,13 +5,13 @@ use clap::Args;
 use jiff::Timestamp;
 
 use super::expire;
-use crate::failure::{CliFailure, CliResult, Exit};
+use crate::common::failure::{CliFailure, CliResult, Exit};
 use crate::input::completion;
 use crate::input::selector::{Noun, Selector};
 use crate::output::json;
 use crate::output::table::state;
 use crate::session::context::{AuditEvent, CliContext, attributes, one_more, readable, text};
-use crate::verb::{Start, Verb};
+use crate::session::verb::{Start, Verb};
 use runyard_core::model::{Guard, Instance, Item, Place, Record, RecordId, Write, millis};
 use runyard_core::ports::StoreError;
 

@@ -4,14 +4,14 @@
 use clap::Args;
 use jiff::Timestamp;
 
-use crate::failure::{CliFailure, CliResult, Exit};
+use crate::common::failure::{CliFailure, CliResult, Exit};
 use crate::input::completion;
 use crate::input::selector::{Noun, Selector};
 use crate::output::json;
 use crate::output::table::state;
 use crate::session::context::{AuditEvent, CliContext, attributes, one_more, readable, text};
 use crate::session::names;
-use crate::verb::{Start, Verb};
+use crate::session::verb::{Start, Verb};
 use runyard_core::model::kind_of;
 use runyard_core::model::{
     ClassName, Guard, Instance, Item, Kind, Place, Pool, Reading, Record, RecordId, State, Write, millis,

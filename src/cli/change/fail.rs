@@ -4,13 +4,13 @@
 use clap::Args;
 use serde_json::Value;
 
-use crate::failure::{CliFailure, CliResult};
+use crate::common::failure::{CliFailure, CliResult};
 use crate::input::completion;
 use crate::input::run::repository_hint;
 use crate::input::selector::{RequestSelector, request_record};
 use crate::output::json;
 use crate::session::context::{AuditEvent, CliContext, attributes, one_more, readable, text};
-use crate::verb::{Start, Verb};
+use crate::session::verb::{Start, Verb};
 use runyard_core::model::{Guard, Item, Record, Repository, Request, Write, millis};
 use runyard_core::ports::StoreError;
 

@@ -8,14 +8,14 @@ use clap::Args;
 use jiff::{SignedDuration, Timestamp};
 
 use super::expire;
-use crate::duration;
-use crate::failure::{CliFailure, CliResult, Exit};
+use crate::common::duration;
+use crate::common::failure::{CliFailure, CliResult, Exit};
 use crate::input::completion;
 use crate::input::selector::{Noun, Selector};
 use crate::output::json;
 use crate::output::table::state;
 use crate::session::context::{AuditEvent, CliContext, attributes, one_more, readable, text};
-use crate::verb::{Start, Verb};
+use crate::session::verb::{Start, Verb};
 use runyard_core::model::{
     AttributeValue, Guard, Instance, Item, MAX_HOLD_SECONDS, Place, Pool, Record, RecordId, Write, millis,
 };

@@ -5,12 +5,12 @@ use std::time::Duration;
 use clap::Args;
 use jiff::Timestamp;
 
-use crate::duration;
-use crate::failure::{CliFailure, CliResult, Exit};
+use crate::common::duration;
+use crate::common::failure::{CliFailure, CliResult, Exit};
 use crate::output::json;
 use crate::session::context::{AuditEvent, CliContext, attributes, number, one_more, readable, text};
 use crate::session::polling::{Interrupts, Waited, again, until};
-use crate::verb::{Start, Verb};
+use crate::session::verb::{Start, Verb};
 use runyard_core::model::{Guard, Item, Kind, Lease, Write, millis};
 use runyard_core::ports::StoreError;
 

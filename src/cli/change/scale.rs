@@ -6,13 +6,13 @@ use std::time::Duration;
 use clap::{ArgGroup, Args};
 use jiff::Timestamp;
 
-use crate::duration;
-use crate::failure::{CliFailure, CliResult};
+use crate::common::duration;
+use crate::common::failure::{CliFailure, CliResult};
 use crate::input::completion;
 use crate::output::json;
 use crate::session::context::{AuditEvent, CliContext, number, readable, text};
 use crate::session::names;
-use crate::verb::{Start, Verb};
+use crate::session::verb::{Start, Verb};
 use runyard_core::model::{
     AttributeValue, ClassName, FieldError, Guard, Item, Pool, PoolOverride, Write, millis,
 };

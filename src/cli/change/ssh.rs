@@ -5,11 +5,11 @@ use std::process::Command;
 
 use clap::Args;
 
-use crate::failure::{CliFailure, CliResult};
+use crate::common::failure::{CliFailure, CliResult};
 use crate::input::completion;
 use crate::input::selector::{Noun, Selector};
 use crate::session::context::{CliContext, readable};
-use crate::verb::{Start, Verb};
+use crate::session::verb::{Start, Verb};
 use runyard_core::model::{Instance, State};
 
 /// Opens a shell on a machine.

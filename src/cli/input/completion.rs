@@ -9,7 +9,7 @@ use clap_complete::env::Shells;
 use clap_complete::{ArgValueCandidates, CompleteEnv, CompletionCandidate, Shell};
 
 use super::selector::Noun;
-use crate::environment::Environment;
+use crate::common::environment::Environment;
 use crate::output::format::Format;
 use crate::output::pick::Output;
 use crate::output::screen::Screen;

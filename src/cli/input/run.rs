@@ -3,8 +3,8 @@
 
 use clap::Args;
 
-use crate::environment::Environment;
-use crate::failure::Problems;
+use crate::common::environment::Environment;
+use crate::common::failure::Problems;
 use runyard_core::model::{FieldError, Repository, RequestName, RunId};
 
 /// The options that name a run's request.

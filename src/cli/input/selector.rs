@@ -1,6 +1,6 @@
 //! Selects a record by the kind and name that a person writes: finds the one record, or reports a clear error.
 
-use crate::failure::{CliFailure, CliResult};
+use crate::common::failure::{CliFailure, CliResult};
 use crate::session::context::{CliContext, readable};
 use crate::session::names;
 use runyard_core::model::{

@@ -5,7 +5,7 @@ use clap::{Args, ValueEnum as _};
 
 use super::completion;
 use super::selector::{Noun, Selector};
-use crate::failure::{CliFailure, CliResult};
+use crate::common::failure::{CliFailure, CliResult};
 use crate::session::names;
 use runyard_core::model::{ClassName, FieldError};
 

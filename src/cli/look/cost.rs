@@ -16,12 +16,12 @@ use clap::{Args, ValueEnum};
 use jiff::Timestamp;
 
 use self::sources::Lines;
-use crate::duration;
-use crate::failure::{CliFailure, CliResult};
+use crate::common::duration;
+use crate::common::failure::{CliFailure, CliResult};
 use crate::input::usage;
 use crate::session::configured;
 use crate::session::context::CliContext;
-use crate::verb::{Start, Verb};
+use crate::session::verb::{Start, Verb};
 use runyard_core::ledger;
 use runyard_core::ledger::{IdleShare, Period, Prices};
 use runyard_operator::prices;

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::events;
-use crate::failure::{CliFailure, CliResult};
+use crate::common::failure::{CliFailure, CliResult};
 use crate::input::look::LookArgs;
 use crate::input::run::repository_hint;
 use crate::input::selector::Selector;
@@ -16,7 +16,7 @@ use crate::output::json;
 use crate::output::screen::Screen;
 use crate::output::table::{distance, indented};
 use crate::session::context::CliContext;
-use crate::verb::{Start, Verb};
+use crate::session::verb::{Start, Verb};
 use runyard_core::model::{RecordId, Repository};
 
 /// Tells everything about one record.

@@ -7,8 +7,8 @@ use clap::Args;
 use jiff::Timestamp;
 
 use super::history;
-use crate::duration;
-use crate::failure::{CliFailure, CliResult};
+use crate::common::duration;
+use crate::common::failure::{CliFailure, CliResult};
 use crate::input::completion;
 use crate::input::look::{LookArgs, WATCH};
 use crate::input::run::repository_hint;
@@ -20,7 +20,7 @@ use crate::output::json;
 use crate::output::screen::Screen;
 use crate::output::table::{columns, distance, more_columns};
 use crate::session::context::CliContext;
-use crate::verb::{Start, Verb};
+use crate::session::verb::{Start, Verb};
 use runyard_core::model::kind_of;
 use runyard_core::model::{EventType, Item, Kind, RecordId, Repository, text_of, time_of};
 

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::shares;
-use crate::failure::{CliFailure, CliResult, Problems};
+use crate::common::failure::{CliFailure, CliResult, Problems};
 use crate::input::completion;
 use crate::input::look::{LookArgs, WATCH};
 use crate::input::run::repository_hint;
@@ -23,7 +23,7 @@ use crate::output::json;
 use crate::output::table::{INSTANCES, LAUNCHES, POOLS, REQUESTS, RowContext};
 use crate::session::context::CliContext;
 use crate::session::names;
-use crate::verb::{Start, Verb};
+use crate::session::verb::{Start, Verb};
 use document::listed;
 use order::Order;
 use runyard_core::model::kind_of;

@@ -8,10 +8,10 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
 
-use crate::duration;
-use crate::failure::{CliFailure, CliResult};
+use crate::common::duration;
+use crate::common::failure::{CliFailure, CliResult};
 use crate::session::context::CliContext;
-use crate::verb::{Start, Verb};
+use crate::session::verb::{Start, Verb};
 use runyard_core::model::history::{HistoryLine, day_of, days, event_partitions, events_of, partitions};
 use runyard_core::model::{Event, Item, Record};
 use runyard_core::ports::{Store, StoreError};

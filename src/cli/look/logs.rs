@@ -6,8 +6,8 @@ use std::time::Duration;
 use clap::Args;
 use jiff::Timestamp;
 
-use crate::duration;
-use crate::failure::{CliFailure, CliResult, Exit};
+use crate::common::duration;
+use crate::common::failure::{CliFailure, CliResult, Exit};
 use crate::input::completion;
 use crate::input::run::repository_hint;
 use crate::input::selector::{Noun, Selector};
@@ -15,7 +15,7 @@ use crate::output::format::plain;
 use crate::output::json;
 use crate::session::context::{AuditEvent, CliContext, attributes, one_more, readable, text};
 use crate::session::polling::{Interrupts, Waited, until};
-use crate::verb::{Start, Verb};
+use crate::session::verb::{Start, Verb};
 use runyard_core::model::{
     Agent, AttributeValue, Guard, Instance, InstanceArn, Item, Record, RecordId, Repository, Request, State,
     Write, millis, text_of, time_of,

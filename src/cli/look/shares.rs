@@ -77,7 +77,7 @@ pub(crate) fn table(screen: &Screen, document: &Value) -> String {
             text(&share["resourceClass"]),
             text(&share["share"]),
             text(&share["weight"]),
-            crate::duration::show(std::time::Duration::from_secs(used)),
+            crate::common::duration::show(std::time::Duration::from_secs(used)),
             format!("{}.{} %", part / 10, part % 10),
             text(&share["machines"]),
             text(&share["waiting"]),

@@ -8,11 +8,11 @@ use clap::{Args, ValueEnum};
 use jiff::Timestamp;
 use serde_json::json;
 
-use crate::duration;
-use crate::failure::CliResult;
+use crate::common::duration;
+use crate::common::failure::CliResult;
 use crate::output::table::columns;
 use crate::session::context::CliContext;
-use crate::verb::{Start, Verb};
+use crate::session::verb::{Start, Verb};
 use runyard_core::model::kind_of;
 use runyard_core::model::{Instance, Item, Kind, Phase, Reading, Request, State, read};
 

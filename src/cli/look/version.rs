@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use clap::Args;
 use serde_json::json;
 
-use crate::failure::CliResult;
+use crate::common::failure::CliResult;
 use crate::output::format::plain;
 use crate::output::screen::Screen;
 use crate::session::context::CliContext;
-use crate::verb::{Start, Verb};
+use crate::session::verb::{Start, Verb};
 use runyard_core::model::kind_of;
 use runyard_core::model::{Agent, Item, Kind, Lease, Reading, RecordId, State, read, text_of};
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::failure::{CliFailure, CliResult};
+use crate::common::failure::{CliFailure, CliResult};
 use runyard_core::model::{FieldError, TableName};
 use runyard_operator::config::Config;
 use runyard_operator::wire::WireError;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use clap::{Args, Parser};
 
 use super::daemon::{environment_variables, of_wire, runtime, said};
-use crate::failure::{CliFailure, CliResult};
+use crate::common::failure::{CliFailure, CliResult};
 use crate::machine::opened_environment::LocalModeError;
 use crate::machine::{demo, up};
 use runyard_core::model::TableName;

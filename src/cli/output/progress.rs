@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use tokio::time::Instant;
 
 use super::screen::Screen;
-use crate::duration;
+use crate::common::duration;
 use crate::output::format::plain;
 
 /// The progress of one wait.

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::format::{Format, plain, visible};
 use super::pick::{Output, Pick};
-use crate::failure::{CliFailure, CliResult};
+use crate::common::failure::{CliFailure, CliResult};
 use runyard_core::model::FieldError;
 use runyard_operator::telemetry::unprintable;
 

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use super::columns::lined_up;
 use super::screen::Screen;
-use crate::duration;
+use crate::common::duration;
 use crate::output::format::{Format, plain};
 use runyard_core::decide::effective;
 use runyard_core::explain::remark;

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde_json::Value;
 
-use crate::failure::Problems;
+use crate::common::failure::Problems;
 use runyard_core::model::FieldError;
 
 /// A field of a spec on its way to be checked.

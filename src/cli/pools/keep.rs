@@ -1,7 +1,7 @@
 //! Checks the kept directories of a spec: each by itself, and all beside the rest of the spec.
 
 use super::checks::Field;
-use crate::failure::Problems;
+use crate::common::failure::Problems;
 use runyard_core::model::{FieldError, Keep, KeepScope, PoolSpec, ReuseWithin, WriteFrom};
 
 /// One kept directory.

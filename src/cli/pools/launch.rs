@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::checks::{Field, is_ec2_id};
-use crate::failure::Problems;
+use crate::common::failure::Problems;
 use runyard_core::model::FieldError;
 
 /// EC2 takes at most 16 KiB of user data, of which the script is a part.

@@ -1,7 +1,7 @@
 //! Checks the `sharing` of a spec: each field by itself, then what can never be met.
 
 use super::checks::Field;
-use crate::failure::Problems;
+use crate::common::failure::Problems;
 use std::collections::{BTreeMap, BTreeSet};
 
 use runyard_core::model::{

@@ -1,7 +1,7 @@
 //! Checks the `sizing` of a spec: each field by itself, then its numbers beside the pool's.
 
 use super::checks::Field;
-use crate::failure::Problems;
+use crate::common::failure::Problems;
 use runyard_core::model::{FieldError, Money, PoolSpec, WaitTarget};
 
 /// The most machines that a bound names.

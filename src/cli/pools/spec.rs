@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::checks::{Field, is_label, is_repository_glob, is_type_glob};
 use super::{keep, launch, sharing, sizing};
-use crate::failure::Problems;
+use crate::common::failure::Problems;
 use crate::pools::queue_name::fits_queue_name;
 use runyard_core::model::{
     ClassName, Containers, FieldError, Item, LONGEST_RUNTIME_MINUTES, LabelMode, PoolSpec, RegisteredAhead,

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::failure::{CliFailure, CliResult};
+use crate::common::failure::{CliFailure, CliResult};
 use runyard_core::decide::Policy;
 use runyard_core::model::TableName;
 use runyard_operator::config;

@@ -14,8 +14,8 @@ use aws_sdk_dynamodb::config::{Credentials, SharedCredentialsProvider};
 
 use super::context::CliContext;
 use super::ring::Ringing;
-use crate::environment::Environment;
-use crate::failure::{CliFailure, CliResult};
+use crate::common::environment::Environment;
+use crate::common::failure::{CliFailure, CliResult};
 use crate::output::screen::Screen;
 use runyard_core::model::TableName;
 use runyard_core::ports::{Doorbell, PoolQueue, Store};

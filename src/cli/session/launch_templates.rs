@@ -7,10 +7,10 @@ use runyard_core::model::PoolSpec;
 use runyard_operator::config::{ComputeKind, Config};
 
 use super::setup_step::SetupStep;
-use crate::environment::Environment;
+use crate::common::environment::Environment;
 #[cfg(not(feature = "ec2"))]
-use crate::failure::CliFailure;
-use crate::failure::CliResult;
+use crate::common::failure::CliFailure;
+use crate::common::failure::CliResult;
 
 /// Makes or mends the launch templates of these classes where machines are EC2's.
 #[cfg(feature = "ec2")]

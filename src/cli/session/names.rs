@@ -1,7 +1,7 @@
 //! Suggests existing names that are similar to one that does not exist.
 
 use super::context::CliContext;
-use crate::failure::CliFailure;
+use crate::common::failure::CliFailure;
 use runyard_core::model::kind_of;
 use runyard_core::model::{ClassName, Kind, RecordId};
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use backon::{BackoffBuilder as _, ExponentialBuilder};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::failure::{Caught, CliFailure, CliResult, Exit};
+use crate::common::failure::{Caught, CliFailure, CliResult, Exit};
 use runyard_core::ports::StoreError;
 use runyard_operator::wire::ignores_hangup;
 
@@ -146,7 +146,7 @@ pub(crate) async fn again<T>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::environment::Environment;
+    use crate::common::environment::Environment;
     use runyard_core::model::TableName;
 
     #[tokio::test(start_paused = true)]

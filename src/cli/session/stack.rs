@@ -9,8 +9,8 @@ use std::process::Command;
 use clap::Args;
 use serde_json::Value;
 
-use crate::environment::Environment;
-use crate::failure::{CliFailure, CliResult};
+use crate::common::environment::Environment;
+use crate::common::failure::{CliFailure, CliResult};
 use runyard_core::model::{FieldError, TableName};
 
 /// The longest list of outputs that is read, in bytes.

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::names;
-use crate::environment::Environment;
-use crate::failure::{CliFailure, CliResult};
+use crate::common::environment::Environment;
+use crate::common::failure::{CliFailure, CliResult};
 use runyard_core::model::{FieldError, TableName};
 
 /// The file: the yards by their names, and the one that is meant where none is named.

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use crate::environment::Environment;
-use crate::failure::{CliFailure, CliResult};
+use crate::common::environment::Environment;
+use crate::common::failure::{CliFailure, CliResult};
 use crate::input::completion;
 use crate::output::screen::Screen;
 use crate::output::table::columns;

@@ -14,8 +14,8 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use crate::duration;
-use crate::failure::{CliFailure, CliResult, Exit};
+use crate::common::duration;
+use crate::common::failure::{CliFailure, CliResult, Exit};
 use crate::output::screen::Screen;
 use crate::session::polling::Interrupts;
 use key_files::KeyFiles;

@@ -9,13 +9,13 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::json;
 
-use crate::failure::{CliFailure, CliResult};
+use crate::common::failure::{CliFailure, CliResult};
 use crate::pools;
 use crate::session::context::CliContext;
 use crate::session::setup_step::{SetupStep, State};
 use crate::session::stack::StackArgs;
+use crate::session::verb::Start;
 use crate::session::{configured, connect, launch_templates};
-use crate::verb::Start;
 use runyard_core::model::kind_of;
 use runyard_core::model::{ClassName, Item, Kind, Pool, PoolSpec, Reading, ReuseWithin, read};
 use runyard_operator::aws::queues::{Queues, WantedQueue};

@@ -15,15 +15,15 @@ use tokio::time::Instant;
 
 use self::consoles::Consoles;
 use self::steps::{Step, Steps};
-use crate::duration;
-use crate::failure::{Caught, CliFailure, CliResult, Exit};
+use crate::common::duration;
+use crate::common::failure::{Caught, CliFailure, CliResult, Exit};
 use crate::input::run::{default_from, in_field};
 use crate::input::{completion, usage};
 use crate::output::format::plain;
 use crate::session::context::{CliContext, readable};
 use crate::session::names;
 use crate::session::polling::{Interrupts, Waited, until};
-use crate::verb::Start;
+use crate::session::verb::Start;
 use crate::workflow::provision;
 use crate::workflow::provision::ProvisionArgs;
 use runyard_core::ledger;

@@ -3,11 +3,11 @@
 use clap::Parser as _;
 use runyard_fakes::MemoryStore;
 
-use crate::failure::CliResult;
+use crate::common::failure::CliResult;
 use crate::output::format::Format;
 use crate::output::screen::Screen;
 use crate::session::context::{CliContext, number, text};
-use crate::verb::Verb as _;
+use crate::session::verb::Verb as _;
 use crate::verbs::{AnyVerb, Cli, Once};
 use runyard_core::model::{AttributeValue, Item, RecordId, TableName};
 use runyard_core::ports::Store as _;

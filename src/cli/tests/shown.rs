@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::output::screen::Screen;
 use crate::session::context::{CliContext, text};
-use crate::verb::Verb as _;
+use crate::session::verb::Verb as _;
 use crate::verbs::{AnyVerb, Cli, Once};
 use runyard_core::model::{AttributeValue, Item};
 

@@ -8,13 +8,13 @@ use serde_json::{Value, json};
 
 use super::bundle::Bundle;
 use super::plan_explain::{self, ExplainTarget};
-use crate::failure::{CliFailure, CliResult};
+use crate::common::failure::{CliFailure, CliResult};
 use crate::input::what::OneArgs;
 use crate::look::{events, logs};
 use crate::output::format::plain;
 use crate::output::json;
 use crate::session::context::CliContext;
-use crate::verb::{Start, Verb};
+use crate::session::verb::{Start, Verb};
 use runyard_core::explain;
 use runyard_core::explain::{CAUSES, Probable, Said};
 use runyard_core::model::{Event, Item, Reading, RecordId, Repository, read};

@@ -17,13 +17,13 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::json;
 
-use crate::failure::{CliFailure, CliResult, Exit};
+use crate::common::failure::{CliFailure, CliResult, Exit};
 use crate::input::completion;
 use crate::output::format::plain;
 use crate::output::table::columns;
 use crate::session::context::{AuditEvent, CliContext};
+use crate::session::verb::{Start, Verb};
 use crate::session::{configured, connect};
-use crate::verb::{Start, Verb};
 use runyard_core::model::kind_of;
 use runyard_core::model::{ClassName, Event, EventType, FieldError, Item, Kind, Reading, Repository, read};
 use runyard_core::ports::Compute;
@@ -49,7 +49,7 @@ pub(crate) struct DoctorArgs {
     #[arg(long)]
     fix: bool,
     /// How long past its deadline something may be before it is a finding
-    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = crate::duration::patience)]
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = crate::common::duration::patience)]
     patience: Duration,
     /// The operator's configuration: EC2 and GitHub are asked as it says [default: neither is asked]
     #[arg(long, value_name = "FILE")]

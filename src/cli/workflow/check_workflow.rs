@@ -22,7 +22,7 @@ use self::class::Class;
 use self::document::Refusal;
 use self::findings::{Finding, Level};
 use self::runs_on::Verdict;
-use crate::failure::{CliFailure, CliResult, Exit, Problems};
+use crate::common::failure::{CliFailure, CliResult, Exit, Problems};
 use crate::input::what::class_of;
 use crate::output::screen::Screen;
 use crate::output::table::columns;

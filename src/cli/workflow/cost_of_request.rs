@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use runyard_core::ledger::{Money, Price};
 use runyard_core::model::Request;
 
-use crate::duration;
+use crate::common::duration;
 
 /// What a request's machines cost since it was ready.
 pub(crate) struct Cost {

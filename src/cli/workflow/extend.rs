@@ -6,15 +6,15 @@ use std::time::Duration;
 use clap::Args;
 use jiff::{SignedDuration, Timestamp};
 
-use crate::duration;
-use crate::failure::{CliFailure, CliResult, Exit};
+use crate::common::duration;
+use crate::common::failure::{CliFailure, CliResult, Exit};
 use crate::input::completion;
 use crate::input::run::repository_hint;
 use crate::input::selector::{RequestSelector, request_record};
 use crate::output::json;
 use crate::session::context::{CliContext, attributes, number, one_more, readable, text};
 use crate::session::polling::{Interrupts, Waited, again, until};
-use crate::verb::{Start, Verb};
+use crate::session::verb::{Start, Verb};
 use runyard_core::model::{
     Guard, Item, LONGEST_RUNTIME_MINUTES, Phase, Record, Repository, Request, Write, millis,
 };

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::github_output;
 use super::release::write_released;
-use crate::duration;
-use crate::failure::{Caught, CliFailure, CliResult, Exit};
+use crate::common::duration;
+use crate::common::failure::{Caught, CliFailure, CliResult, Exit};
 use crate::output::format::plain;
 use crate::output::progress::Progress;
 use crate::session::context::{CliContext, readable};

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::environment::Environment;
+use crate::common::environment::Environment;
 use crate::output::json;
 use crate::workflow::cost_of_request::Cost;
 use runyard_core::ledger::Money;

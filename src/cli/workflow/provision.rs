@@ -6,13 +6,13 @@ use std::time::Duration;
 use clap::Args;
 
 use super::{follow, github_output};
-use crate::duration;
-use crate::failure::{CliFailure, CliResult, Problems};
+use crate::common::duration;
+use crate::common::failure::{CliFailure, CliResult, Problems};
 use crate::input::run::{RunArgs, in_field};
 use crate::input::{completion, selector, usage};
 use crate::session::context;
 use crate::session::context::CliContext;
-use crate::verb::{Start, Verb};
+use crate::session::verb::{Start, Verb};
 use runyard_core::model::{
     ClassName, FieldError, InstanceTypes, Item, LabelSuffix, MOST_MACHINES, NewIntent, Phase, Request,
     RequestKey, RunId, UNWATCHED_RUNTIME_MINUTES, Uid, UsageClass, WATCHED_RUNTIME_MINUTES, Write,

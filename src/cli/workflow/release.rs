@@ -7,14 +7,14 @@ use clap::Args;
 
 use super::cost_of_request::Cost;
 use super::github_output;
-use crate::duration;
-use crate::failure::{CliFailure, CliResult, Exit, Problems};
+use crate::common::duration;
+use crate::common::failure::{CliFailure, CliResult, Exit, Problems};
 use crate::input::run::{RunArgs, in_field};
 use crate::input::selector;
 use crate::output::json;
 use crate::session::context::{CliContext, readable};
 use crate::session::polling::{Interrupts, Waited, again, until};
-use crate::verb::{Start, Verb};
+use crate::session::verb::{Start, Verb};
 use runyard_core::model;
 use runyard_core::model::{
     Desired, Item, Kind, Record, RecordId, Repository, Request, RequestName, RunId, kind_of,
@@ -212,7 +212,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::environment::Environment;
+    use crate::common::environment::Environment;
     use crate::output::screen::Screen;
     use crate::verbs::{AnyVerb, Cli, Once};
 

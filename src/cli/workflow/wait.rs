@@ -5,8 +5,8 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::Value;
 
-use crate::duration;
-use crate::failure::{CliFailure, CliResult, Exit};
+use crate::common::duration;
+use crate::common::failure::{CliFailure, CliResult, Exit};
 use crate::input::run::repository_hint;
 use crate::input::selector::Selector;
 use crate::input::what::OneArgs;
@@ -14,7 +14,7 @@ use crate::output::json;
 use crate::output::path::Path;
 use crate::session::context::CliContext;
 use crate::session::polling::{Interrupts, Waited, until};
-use crate::verb::{Start, Verb};
+use crate::session::verb::{Start, Verb};
 use runyard_core::model::{FieldError, Phase, RecordId, Repository, State};
 
 /// Waits for a record.

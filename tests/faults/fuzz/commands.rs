@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use runyard::{StepFailed, StepPorts, step};
+use runyard::step;
+use runyard::{StepFailed, StepPorts};
 use runyard_fakes::{MemoryStore, SeededEntropy, TokioClock};
 
 use crate::fuzz::{fuzz, seeds};

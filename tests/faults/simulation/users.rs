@@ -4,7 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use runyard::{StepFailed, StepPorts, step};
+use runyard::step;
+use runyard::{StepFailed, StepPorts};
 use runyard_core::model::{
     Guard, Hold, Instance, Item, Phase, Pool, PoolStatus, Record as _, RecordId, Request, Versioned, Write,
     millis,

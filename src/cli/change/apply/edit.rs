@@ -12,13 +12,13 @@ use super::change::Says;
 use super::plan::{self, Planned, Wanted};
 use super::set::checked;
 use super::{How, agreed, show};
-use crate::failure::{CliFailure, CliResult};
+use crate::common::failure::{CliFailure, CliResult};
 use crate::input::completion;
 use crate::input::what::class_of;
 use crate::output::json as documents;
 use crate::session::context::{CliContext, readable};
 use crate::session::names;
-use crate::verb::{Start, Verb};
+use crate::session::verb::{Start, Verb};
 use runyard_core::model::{ClassName, Item, Pool, PoolSpec, TableName};
 
 /// Edits a pool.

@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use super::change::{Changed, Says, between};
-use crate::failure::{CliFailure, CliResult, Exit};
+use crate::common::failure::{CliFailure, CliResult, Exit};
 use crate::pools::spec;
 use crate::session::context::{AuditEvent, CliContext, number, readable, text};
 use runyard_core::model::{ClassName, Guard, Instance, Item, Kind, Pool, PoolSpec, RecordId, Write, millis};

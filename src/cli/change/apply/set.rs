@@ -7,14 +7,14 @@ use serde_json::{Map, Value};
 use super::change::Says;
 use super::plan::{self, Planned, Wanted};
 use super::{How, agreed, show};
-use crate::failure::{CliFailure, CliResult, Problems};
+use crate::common::failure::{CliFailure, CliResult, Problems};
 use crate::input::completion;
 use crate::input::what::class_of;
 use crate::output::json as documents;
 use crate::pools::spec;
 use crate::session::context::{CliContext, readable};
 use crate::session::names;
-use crate::verb::{Start, Verb};
+use crate::session::verb::{Start, Verb};
 use runyard_core::model::{ClassName, FieldError, Item, Pool, TableName};
 
 /// Changes single fields of a pool.

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use crate::failure::{CliFailure, CliResult};
+use crate::common::failure::{CliFailure, CliResult};
 use crate::session::context::CliContext;
 use runyard_core::ledger::{Entry, SpotPrices};
 

@@ -265,7 +265,8 @@ fn what_leaves_no_time_or_no_teams_is_refused() {
         let AnyVerb::Once(Once::Cost(args)) = Cli::try_parse_from(line.split(' ')).unwrap().verb else {
             panic!("{line} is not cost")
         };
-        let (environment, table) = (&crate::environment::Environment::default(), &"runyard".parse().unwrap());
+        let (environment, table) =
+            (&crate::common::environment::Environment::default(), &"runyard".parse().unwrap());
         args.check(&Start { environment, table }).err().map(|failure| failure.problems[0].field.clone())
     };
     assert_eq!(refused("runyard cost --since 1d --until 2d").as_deref(), Some("--until"));

@@ -1,7 +1,7 @@
 //! The launch templates of a yard's classes, where its machines are EC2's.
 
-use crate::environment::Environment;
-use crate::failure::{CliFailure, CliResult, Exit};
+use crate::common::environment::Environment;
+use crate::common::failure::{CliFailure, CliResult, Exit};
 use crate::session::setup_step::{SetupStep, State};
 use crate::session::{connect, network};
 use runyard_core::model::{FieldError, PoolSpec};

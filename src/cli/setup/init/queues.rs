@@ -1,6 +1,6 @@
 //! The queues of a yard: a class's own, its dead letters, and the one of interruptions.
 
-use crate::failure::{CliFailure, CliResult};
+use crate::common::failure::{CliFailure, CliResult};
 use crate::session::setup_step::{SetupStep, State};
 use runyard_core::ports::QueueError;
 use runyard_operator::aws::queues::{QueueState, Queues, WantedQueue};

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::environment::Environment;
-use crate::failure::CliResult;
+use crate::common::environment::Environment;
+use crate::common::failure::CliResult;
 use crate::output::format::plain;
 use runyard_core::model::{InstanceId, TableName, console_lines};
 
@@ -40,7 +40,7 @@ impl Consoles {
                 runyard_operator::config::ComputeKind::Ec2 => {
                     let sdk = crate::session::connect::sdk(environment).await;
                     let options = runyard_operator::aws::ec2::Ec2Options::of(&config);
-                    let options = options.map_err(crate::failure::CliFailure::usage)?;
+                    let options = options.map_err(crate::common::failure::CliFailure::usage)?;
                     return Ok(Self::Ec2(Box::new(runyard_operator::aws::Ec2Compute::connect(
                         options, &sdk,
                     ))));

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::Trial;
 use super::steps::Step;
 use crate::change::expire::ending;
-use crate::failure::CliResult;
+use crate::common::failure::CliResult;
 use crate::session::context::{CliContext, readable};
 use crate::session::polling::Interrupts;
 use crate::workflow::release::write_released;

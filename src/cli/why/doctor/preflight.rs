@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 #[cfg(feature = "ec2")]
 use super::account;
 use super::{Finding, package};
-use crate::failure::CliResult;
+use crate::common::failure::CliResult;
 use crate::session::context::CliContext;
 use crate::session::names;
 use runyard_core::model::{

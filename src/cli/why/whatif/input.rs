@@ -9,9 +9,9 @@ use clap::Args;
 use jiff::Timestamp;
 use runyard_replay::{Trace, load};
 
-use crate::duration;
-use crate::environment::Environment;
-use crate::failure::{CliFailure, CliResult};
+use crate::common::duration;
+use crate::common::environment::Environment;
+use crate::common::failure::{CliFailure, CliResult};
 use crate::look::history;
 use crate::output::format::Format;
 use crate::output::screen::Screen;

@@ -1,7 +1,7 @@
 //! What a class refuses, before an intent is written.
 
 use super::ProvisionArgs;
-use crate::failure::{CliFailure, CliResult};
+use crate::common::failure::{CliFailure, CliResult};
 use crate::session::context::CliContext;
 use crate::session::{context, names};
 use runyard_core::model::{Item, Kind, Pool, Request, RequestKey, kind_of};

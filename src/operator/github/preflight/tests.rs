@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::github::Credential;
-use crate::github::app_tests::{IN_AN_HOUR, TestApp};
-use crate::github::scripted_fake::{Reply, Scripted, json};
+use crate::github::tests::app::{IN_AN_HOUR, TestApp};
+use crate::github::tests::scripted_fake::{Reply, Scripted, json};
 use crate::ports::github::Scope;
 use crate::preflight::{Check, Outcome};
 

@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use clap::Parser as _;
 
-use super::environment::Environment;
-use super::failure::{CliFailure, CliResult, Exit};
+use crate::common::environment::Environment;
+use crate::common::failure::{CliFailure, CliResult, Exit};
 use crate::output::screen::Screen;
 use crate::session::context::CliContext;
+use crate::session::verb::Verb as _;
 use crate::session::yards;
-use crate::verb::Verb as _;
 use crate::verbs::{AnyVerb, Cli, Once};
 use runyard_core::model::FieldError;
 use runyard_core::ports::{Clock, Entropy, Store};

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::net::TcpSocket;
 
 use super::scripted_fake::*;
-use super::*;
+use crate::github::*;
 use crate::ports::github::{GitHub, GitHubError, RunState, Runner, RunnerSpec, Scope, Waiting};
 
 fn scope() -> Scope {

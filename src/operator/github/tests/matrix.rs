@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::scripted_fake::*;
-use super::*;
+use crate::github::*;
 use crate::ports::github::{GitHub, GitHubError, RunState, RunnerSpec, Scope, Waiting};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,12 +7,12 @@ use jiff::Timestamp;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-use super::{ApiUrl, Credential, RestGitHub};
+use crate::github::{ApiUrl, Credential, RestGitHub};
 
-pub(super) const JSON: &str = "content-type: application/json; charset=utf-8";
+pub(crate) const JSON: &str = "content-type: application/json; charset=utf-8";
 
 /// What the server does with one connection.
-pub(super) enum Reply {
+pub(crate) enum Reply {
     /// Status line and headers, then a body.
     Say(u16, Vec<String>, String),
     /// Accepts and never answers.
@@ -21,21 +21,21 @@ pub(super) enum Reply {
     Close,
 }
 
-pub(super) fn say(status: u16, headers: &[&str], body: &str) -> Reply {
+pub(crate) fn say(status: u16, headers: &[&str], body: &str) -> Reply {
     Reply::Say(status, headers.iter().map(|h| (*h).to_owned()).collect(), body.to_owned())
 }
 
-pub(super) fn json(status: u16, body: serde_json::Value) -> Reply {
+pub(crate) fn json(status: u16, body: serde_json::Value) -> Reply {
     say(status, &[JSON], &body.to_string())
 }
 
-pub(super) struct Scripted {
-    pub(super) url: String,
+pub(crate) struct Scripted {
+    pub(crate) url: String,
     requests: Arc<Mutex<Vec<String>>>,
 }
 
 impl Scripted {
-    pub(super) async fn serve(replies: Vec<Reply>) -> Self {
+    pub(crate) async fn serve(replies: Vec<Reply>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let requests = Arc::new(Mutex::new(Vec::new()));
@@ -71,15 +71,15 @@ impl Scripted {
         Self { url, requests }
     }
 
-    pub(super) fn github(&self) -> RestGitHub {
+    pub(crate) fn github(&self) -> RestGitHub {
         self.github_as(Credential::None)
     }
 
-    pub(super) fn github_as(&self, credential: Credential) -> RestGitHub {
+    pub(crate) fn github_as(&self, credential: Credential) -> RestGitHub {
         adapter(&self.url, credential)
     }
 
-    pub(super) fn requests(&self) -> Vec<String> {
+    pub(crate) fn requests(&self) -> Vec<String> {
         self.requests.lock().unwrap().clone()
     }
 }
@@ -92,11 +92,11 @@ fn complete(request: &[u8]) -> bool {
     body.len() >= length.and_then(|l| l.trim().parse().ok()).unwrap_or(0)
 }
 
-pub(super) fn now() -> Timestamp {
+pub(crate) fn now() -> Timestamp {
     "2026-03-01T12:00:00Z".parse().unwrap()
 }
 
-pub(super) fn adapter(url: &str, credential: Credential) -> RestGitHub {
+pub(crate) fn adapter(url: &str, credential: Credential) -> RestGitHub {
     let deadline = Duration::from_secs(2);
     RestGitHub::new(ApiUrl::parse(url).unwrap(), credential, deadline, Arc::new(now)).unwrap()
 }

@@ -2,8 +2,8 @@
 
 use runyard_core::model::TableName;
 
-use crate::environment::Environment;
-use crate::failure::CliResult;
+use crate::common::environment::Environment;
+use crate::common::failure::CliResult;
 use crate::session::context::CliContext;
 
 /// What a verb knows before anything is reached.

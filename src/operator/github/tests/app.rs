@@ -14,16 +14,16 @@ use jsonwebtoken::{Algorithm, DecodingKey, Validation};
 use serde_json::json;
 
 use super::scripted_fake::*;
-use super::*;
+use crate::github::*;
 use crate::ports::github::{GitHub, GitHubError, Scope};
 
-pub(super) struct TestApp {
+pub(crate) struct TestApp {
     pem: String,
     public: Vec<u8>,
 }
 
 impl TestApp {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let pair = KeyPair::generate(KeySize::Rsa2048).unwrap();
         let der: aws_lc_rs::encoding::Pkcs8V1Der<'_> = pair.as_der().unwrap();
         let body = BASE64_STANDARD.encode(der.as_ref());
@@ -32,7 +32,7 @@ impl TestApp {
         Self { pem, public: pair.public_key().as_ref().to_vec() }
     }
 
-    pub(super) fn credential(&self) -> Credential {
+    pub(crate) fn credential(&self) -> Credential {
         Credential::App(AppKey::from_pem("4711", self.pem.as_bytes()).unwrap())
     }
 
@@ -72,7 +72,7 @@ fn empty_list() -> Reply {
     json(200, json!({"total_count": 0, "runners": []}))
 }
 
-pub(super) const IN_AN_HOUR: &str = "2026-03-01T13:00:00Z";
+pub(crate) const IN_AN_HOUR: &str = "2026-03-01T13:00:00Z";
 
 #[tokio::test]
 async fn an_app_signs_for_minutes_and_works_with_the_installations_token() {
