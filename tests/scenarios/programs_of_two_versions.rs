@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use runyard::StepPorts;
-use runyard::verbs::step;
+use runyard::step;
 use runyard_core::model::{
     Agent, AttributeValue, Guard, Instance, Item, Kind, Place, Record as _, Request, Write,
 };

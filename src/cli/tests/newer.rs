@@ -9,7 +9,7 @@ use crate::output::screen::Screen;
 use crate::session::context::{CliContext, number, text};
 use crate::session::verb::Verb as _;
 use crate::verbs::{AnyVerb, Cli, Once};
-use runyard_core::model::{AttributeValue, Item, RecordId, TableName};
+use runyard_core::model::{AttributeValue, Item, RecordId};
 use runyard_core::ports::Store as _;
 
 const RUNNING: &str = include_str!("../../../tests/golden/instance-running.json");

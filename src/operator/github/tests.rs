@@ -1,6 +1,6 @@
 //! GitHub's answers, of a fake that follows a script.
 
-mod app;
+pub(crate) mod app;
 mod faults;
 mod matrix;
-mod scripted_fake;
+pub(crate) mod scripted_fake;
