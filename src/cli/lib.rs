@@ -21,7 +21,7 @@ use std::io::IsTerminal as _;
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, Parser as _};
+use clap::Parser as _;
 
 use runyard_core::model::{FieldError, TableName};
 use runyard_operator::process::panics;
@@ -55,10 +55,10 @@ pub fn main() -> ExitCode {
     {
         return stand_in_runner(&arguments[1..]);
     }
-    if completion::asked(Cli::command, &arguments) {
+    if completion::asked(verbs::command, &arguments) {
         return ExitCode::SUCCESS;
     }
-    let cli = match Cli::try_parse_from(&arguments) {
+    let cli = match Cli::read(&arguments) {
         Ok(cli) => cli,
         Err(error) => return not_understood(&error, verbs::format_asked(&arguments)),
     };
@@ -150,7 +150,7 @@ fn log_to_stderr(common: &Common, environment: &Environment) {
 
 /// `runyard man`: one page for each verb.
 fn man(dir: &Path) -> CliResult {
-    let made = std::fs::create_dir_all(dir).and_then(|()| clap_mangen::generate_to(Cli::command(), dir));
+    let made = std::fs::create_dir_all(dir).and_then(|()| clap_mangen::generate_to(verbs::command(), dir));
     made.map_err(|error| {
         let fix = "name a directory that you may write to";
         CliFailure::error("DIR", dir.display().to_string(), error.to_string(), fix)

@@ -5,7 +5,8 @@ pub(crate) mod step;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Parser, Subcommand};
+use clap::error::Result;
+use clap::{Command, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::change::{apply, delete, drain, expire, fail, hold, refresh, scale, ssh};
@@ -46,6 +47,62 @@ pub(crate) struct Cli {
     pub(crate) verb: AnyVerb,
 }
 
+/// The verbs as `--help` groups them: a heading, the verbs, and the folder of this package in which they are.
+const GROUPS: [(&str, &[&str]); 6] = [
+    ("In a workflow", &["provision", "release", "extend", "wait", "check-workflow"]),
+    ("Look", &["get", "describe", "events", "logs", "top", "cost", "history", "version"]),
+    ("Ask why", &["explain", "plan", "debug", "doctor", "simulate", "recommend"]),
+    (
+        "Change",
+        &[
+            "apply",
+            "diff",
+            "set",
+            "edit",
+            "pause",
+            "resume",
+            "scale",
+            "drain",
+            "hold",
+            "release-hold",
+            "expire",
+            "fail",
+            "delete",
+            "refresh",
+            "ssh",
+        ],
+    ),
+    ("Set up", &["init", "setup", "try", "config", "completions", "man"]),
+    ("On this machine", &["up", "demo", "operator"]),
+];
+
+/// The whole command line, with its verbs in groups.
+pub(crate) fn command() -> Command {
+    let command = Cli::command();
+    let mut groups = String::new();
+    for (heading, verbs) in GROUPS {
+        groups.push_str(&format!("{heading}:\n"));
+        for verb in verbs.iter().filter_map(|name| command.find_subcommand(name)) {
+            let about = verb.get_about().map(ToString::to_string).unwrap_or_default();
+            groups.push_str(&format!("  {:15} {about}\n", verb.get_name()));
+        }
+        groups.push('\n');
+    }
+    command.help_template(format!(
+        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{groups}Options:\n{{options}}\n{{after-help}}"
+    ))
+}
+
+impl Cli {
+    /// Reads what the process was called with.
+    ///
+    /// # Errors
+    /// What cannot be understood; help and versions too.
+    pub(crate) fn read(arguments: &[OsString]) -> Result<Self> {
+        Self::from_arg_matches(&command().try_get_matches_from(arguments)?)
+    }
+}
+
 /// The verbs.
 #[derive(Debug, Subcommand)]
 pub(crate) enum AnyVerb {
@@ -58,95 +115,97 @@ pub(crate) enum AnyVerb {
 /// Verbs that look or write, and end.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Once {
-    /// Ask for machines; with --wait follow the request until they run
+    /// Request machines for a run; --wait follows the request until they run
     Provision(Box<provision::ProvisionArgs>),
-    /// Give machines back
+    /// Release the machines of a run
     Release(release::ReleaseArgs),
     /// List instances, requests, pools, launches or shares
+    #[command(visible_aliases = ["ls", "ps"])]
     Get(get::GetArgs),
-    /// Show all details of one instance, request, pool or launch
+    /// Show one instance, request, pool or launch in detail
     Describe(describe::DescribeArgs),
-    /// Tell what happened, to one record or to all
+    /// Show events, of one record or of all
     Events(events::EventsArgs),
-    /// Export what is over: requests, machines' lives, failed launches
+    /// Export the history: ended requests, machines, failed launches
     History(history::HistoryArgs),
-    /// Keep more or fewer idle machines for a while
+    /// Override a pool's number of idle machines for a while
     Scale(scale::ScaleArgs),
-    /// Create and change pools from a file
+    /// Create or update pools from a file
     Apply(apply::ApplyArgs),
     /// Show what `apply` would change
     Diff(apply::DiffArgs),
-    /// Change single fields of a pool
+    /// Set single fields of a pool
     Set(apply::SetArgs),
-    /// Change a pool's spec in an editor
+    /// Edit a pool's spec in an editor
     Edit(apply::EditArgs),
-    /// Let a class claim and launch nothing for a while
+    /// Pause a class: it claims and launches nothing
     Pause(apply::PauseArgs),
-    /// Let a paused class go on
+    /// Resume a paused class
     Resume(apply::PauseArgs),
-    /// Drain a pool, wait, and delete it with its queue and template
+    /// Drain a pool, then delete it with its queue and launch template
+    #[command(visible_alias = "rm")]
     Delete(delete::DeleteArgs),
-    /// Let a machine serve its run to the end and be claimed no more
+    /// Drain a machine: it finishes its run and is not claimed again
     Drain(drain::DrainArgs),
-    /// Keep a machine for a person to look at; it serves nobody again
+    /// Hold a machine for debugging; it serves no further run
     Hold(hold::HoldArgs),
-    /// End machines that are held
+    /// Terminate held machines
     ReleaseHold(hold::ReleaseHoldArgs),
-    /// Show what the agent, the first boot and the runner of a machine wrote
+    /// Show the logs of a machine's agent, first boot and runner
     Logs(logs::LogsArgs),
-    /// End a machine, or the idle ones of a class
+    /// Terminate a machine, or the idle machines of a class
     Expire(expire::ExpireArgs),
-    /// Let a request keep its machines for longer
+    /// Extend the runtime of a request
     Extend(extend::ExtendArgs),
-    /// End a stuck request
+    /// Fail a stuck request
     Fail(fail::FailArgs),
-    /// Wait until a record is as it should be
+    /// Wait for a condition of a record
     Wait(wait::WaitArgs),
-    /// Show who uses the yard, by repository or class
+    /// Show usage by repository or class
     Top(top::TopArgs),
-    /// Tell what the machines cost, by repository, workflow, team, pool or run
+    /// Show costs by repository, workflow, team, pool or run
     Cost(Box<cost::CostArgs>),
     /// Open a shell on a machine by Session Manager
     Ssh(ssh::SshArgs),
-    /// Have the operator look at everything now, and wait until it did
+    /// Trigger a full resync and wait for it
     Refresh(refresh::RefreshArgs),
-    /// Compare the records with each other and say what is wrong
+    /// Check the yard for inconsistencies; --fix repairs them
     Doctor(doctor::DoctorArgs),
-    /// Take one machine of a class through its life, with its console and the time of each step
+    /// Smoke-test a class: launch, register and terminate one machine, with timings
     Try(trial::TryArgs),
-    /// Create, complete or check the table, the queues and the launch templates
+    /// Create or update the table, queues and launch templates
     Init(init::InitArgs),
-    /// Set up what the yard needs elsewhere: the GitHub App
+    /// Set up the GitHub App
     Setup(github_app::SetupArgs),
-    /// Tell what the operator would do now, and why not more
+    /// Show what the operator would do now, and what it is waiting for
     Plan(plan_explain::PlanArgs),
-    /// Tell why one record is where it is, and what comes next
+    /// Explain the state of a record and what happens next
     Explain(plan_explain::ExplainArgs),
-    /// Tell what would have happened under other pools, by playing recorded demand
+    /// Simulate recorded demand under other pools
     Simulate(Box<whatif::SimulateArgs>),
-    /// Recommend counts of idle machines by the hour for a promised wait
+    /// Recommend idle machines per hour for a target wait
     Recommend(whatif::RecommendArgs),
-    /// Name yards: tables, regions and profiles, or local directories
+    /// Manage named yards: tables, regions and profiles, or local directories
     Config(config::ConfigArgs),
     /// Show the versions of this program, the operator and the agents
     Version(version::VersionArgs),
-    /// Tell the probable cause of a failure, with all that was said about it
+    /// Diagnose a failure: probable cause and evidence
     Debug(debug::DebugArgs),
-    /// Tell what to write in the `runs-on` of a workflow's jobs, and what of them does not work on a class
+    /// Check workflow files: the `runs-on` for each job, and what would not work
     CheckWorkflow(check_workflow::CheckWorkflowArgs),
-    /// Write the man pages into a directory
+    /// Write man pages to a directory
     #[command(after_help = "Example:\n  runyard man ~/.local/share/man/man1")]
     Man {
-        /// The directory, which is made if it is not there
+        /// Directory; created if missing
         #[arg(value_name = "DIR")]
         dir: PathBuf,
     },
-    /// Write the completions of a shell to standard output
+    /// Print the completion script of a shell
     #[command(
         after_help = "Names of classes, machines and requests come from the table, when TAB is pressed.\n\nExample:\n  source <(runyard completions bash)"
     )]
     Completions {
-        /// Which shell
+        /// Shell
         shell: Shell,
     },
 }
@@ -161,10 +220,10 @@ impl Once {
 /// Verbs that are programs of their own.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Process {
-    /// Run everything on this machine: table, operator, machines, and a stand-in GitHub
+    /// Run a whole yard on this machine, with a stand-in GitHub
     #[cfg(feature = "local")]
     Up(local_mode::UpArgs),
-    /// Play three workflow runs through the whole life of their machines, with a timeline
+    /// Run a demonstration: three workflow runs, with a timeline
     #[cfg(feature = "local")]
     #[command(after_help = "Example:\n  runyard demo")]
     Demo,
@@ -183,11 +242,34 @@ pub(crate) fn format_asked(arguments: &[OsString]) -> Format {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory as _;
 
     #[test]
     fn the_command_line_is_well_formed() {
-        Cli::command().debug_assert();
+        command().debug_assert();
+    }
+
+    #[test]
+    fn every_verb_is_in_one_group_of_the_help() {
+        let mut grouped: Vec<&str> = GROUPS.iter().flat_map(|(_, verbs)| verbs.iter().copied()).collect();
+        let command = command();
+        let mut verbs: Vec<&str> = command.get_subcommands().map(Command::get_name).collect();
+        grouped.sort_unstable();
+        verbs.sort_unstable();
+        assert_eq!(grouped, verbs);
+    }
+
+    /// The command and all below it.
+    fn all(command: &Command) -> Vec<&Command> {
+        std::iter::once(command).chain(command.get_subcommands().flat_map(all)).collect()
+    }
+
+    #[test]
+    fn examples_can_be_copied_from_a_terminal_of_80_columns() {
+        for command in all(&command()) {
+            let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let long = after.lines().find(|line| line.starts_with("  ") && line.chars().count() > 78);
+            assert_eq!(long, None, "{}", command.get_name());
+        }
     }
 
     #[test]

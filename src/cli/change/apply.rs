@@ -52,11 +52,11 @@ Examples:
         - {cron: '0 19 * * *', timeZone: Europe/Berlin, desired: 0}
   END")]
 pub(crate) struct ApplyArgs {
-    /// The file of pool specs
+    /// File of pool specs
     #[arg(long, short, value_name = "FILE")]
     file: PathBuf,
-    /// The operator's configuration: shares are compared with its `[sharing]`, and with compute.kind = "ec2" the classes'
-    /// launch templates are kept, too [default: the operator keeps them when it launches]
+    /// Operator configuration: checks `[sharing]`, and with compute.kind = "ec2" updates launch templates now [default:
+    /// the operator updates them when it launches]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]
@@ -108,10 +108,10 @@ impl Verb for ApplyArgs {
 /// How a change of pools is made.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct How {
-    /// Show what would change, and write nothing
+    /// Print what would change, and write nothing
     #[arg(long)]
     dry_run: bool,
-    /// Also make changes that let more in, and let fields that the file leaves out fall back to their defaults
+    /// Allow changes that widen access, and reset fields that the file omits
     #[arg(long)]
     allow_widening: bool,
 }
@@ -126,7 +126,7 @@ Examples:
   runyard diff -f pools.yaml
   runyard diff -f pools.yaml -o json")]
 pub(crate) struct DiffArgs {
-    /// The file of pool specs, as `apply` takes it
+    /// File of pool specs, as for `apply`
     #[arg(long, short, value_name = "FILE")]
     file: PathBuf,
     #[command(flatten)]

@@ -33,19 +33,19 @@ Examples:
   runyard delete pool linux-x64 --dry-run
   runyard delete pool linux-x64 --yes --timeout 3h")]
 pub(crate) struct DeleteArgs {
-    /// What it is: pool, or pool/CLASS
+    /// Kind of record: pool, or pool/CLASS
     #[arg(value_name = "KIND", value_parser = deletable)]
     what: Deletable,
     /// The resource class
     #[arg(value_name = "CLASS", value_parser = ClassName::parse, add = completion::classes())]
     class: Option<ClassName>,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long, short)]
     yes: bool,
-    /// Say what would be done, and do nothing
+    /// Print what would be done, and do nothing
     #[arg(long)]
     dry_run: bool,
-    /// How long to wait for its runs to finish
+    /// How long to wait for running jobs
     #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = duration::patience)]
     timeout: Duration,
 }
@@ -298,7 +298,7 @@ mod tests {
     fn args(yes: bool) -> DeleteArgs {
         DeleteArgs {
             what: Deletable(None),
-            class: None,
+            class: ClassName::parse("small").ok(),
             yes,
             dry_run: false,
             timeout: Duration::from_secs(5),

@@ -25,10 +25,10 @@ Examples:
   runyard drain i-0123456789abcdef0
   runyard wait instance/i-0123456789abcdef0 --for=terminated --timeout 2h")]
 pub(crate) struct DrainArgs {
-    /// The machines' ids
+    /// Instance IDs
     #[arg(value_name = "INSTANCE", required = true, add = completion::machines_or_classes())]
     names: Vec<String>,
-    /// Say what would be done, and do nothing
+    /// Print what would be done, and do nothing
     #[arg(long)]
     dry_run: bool,
 }

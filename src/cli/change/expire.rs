@@ -29,19 +29,19 @@ Examples:
   runyard expire i-0123456789abcdef0 --now    # even if a run is on it
   runyard expire linux-x64 --idle             # all idle machines of the class")]
 pub(crate) struct ExpireArgs {
-    /// A machine's id, or with --idle a resource class
+    /// Instance ID, or with --idle a resource class
     #[arg(value_name = "INSTANCE|CLASS", add = completion::machines_or_classes())]
     name: String,
-    /// End all idle machines of the class
+    /// Terminate all idle machines of the class
     #[arg(long)]
     idle: bool,
-    /// Also what is busy: a machine with a run, or with --idle one that is still being cleaned
+    /// Include busy machines: one with a run, or with --idle one that is being cleaned
     #[arg(long)]
     now: bool,
-    /// Do not ask before several machines end, or one that a run has
+    /// Do not ask for confirmation
     #[arg(long, short)]
     yes: bool,
-    /// Say what would end, and do nothing
+    /// Print what would be terminated, and do nothing
     #[arg(long)]
     dry_run: bool,
 }

@@ -25,16 +25,16 @@ Examples:
   runyard fail 1234567890 --yes
   runyard fail 1234567890/gpu --repository acme/web")]
 pub(crate) struct FailArgs {
-    /// The request; its latest attempt unless one is given
+    /// Request; the latest attempt unless one is given
     #[arg(value_name = "RUN_ID[/NAME[/ATTEMPT]]", value_parser = RequestSelector::parse, add = completion::requests())]
     request: RequestSelector,
-    /// Where it is, if several repositories have that run [default: $GITHUB_REPOSITORY]
+    /// Repository of the request, if several have that run [default: $GITHUB_REPOSITORY]
     #[arg(long, value_name = "OWNER/REPO")]
     repository: Option<Repository>,
-    /// Do not ask before machines that run are taken from it
+    /// Do not ask for confirmation
     #[arg(long, short)]
     yes: bool,
-    /// Say what would fail, and do nothing
+    /// Print what would fail, and do nothing
     #[arg(long)]
     dry_run: bool,
 }

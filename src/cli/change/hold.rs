@@ -34,13 +34,13 @@ Examples:
   runyard ssh i-0123456789abcdef0
   runyard release-hold i-0123456789abcdef0")]
 pub(crate) struct HoldArgs {
-    /// The machine's id
+    /// Instance ID
     #[arg(value_name = "INSTANCE", add = completion::machines_or_classes())]
     name: String,
-    /// How long from now
+    /// Duration of the hold
     #[arg(long = "for", value_name = "DURATION", default_value = "1h", value_parser = duration::hold)]
     length: Duration,
-    /// Say what would be done, and do nothing
+    /// Print what would be done, and do nothing
     #[arg(long)]
     dry_run: bool,
 }
@@ -109,10 +109,10 @@ A held machine ends now. One whose run goes on ends when it is given back: a per
 Example:
   runyard release-hold i-0123456789abcdef0")]
 pub(crate) struct ReleaseHoldArgs {
-    /// The machines' ids
+    /// Instance IDs
     #[arg(value_name = "INSTANCE", required = true, add = completion::machines_or_classes())]
     names: Vec<String>,
-    /// Say what would be done, and do nothing
+    /// Print what would be done, and do nothing
     #[arg(long)]
     dry_run: bool,
 }

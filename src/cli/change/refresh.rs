@@ -22,7 +22,7 @@ A full resync: every record is judged afresh, and what EC2 and GitHub know is co
 Example:
   runyard refresh --timeout 2m")]
 pub(crate) struct RefreshArgs {
-    /// How long to wait until it is done
+    /// How long to wait for the resync
     #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = duration::patience, allow_negative_numbers = true)]
     timeout: Duration,
 }

@@ -28,13 +28,13 @@ pub(crate) struct ScaleArgs {
     /// The resource class
     #[arg(value_name = "CLASS", add = completion::classes())]
     class: ClassName,
-    /// Idle machines kept from now on, whatever the spec and its schedules say
+    /// Number of idle machines to keep, overriding the spec and its schedules
     #[arg(long, value_name = "N", value_parser = machines, allow_negative_numbers = true)]
     desired: Option<u32>,
-    /// For how long [default: until --reset]
+    /// Duration of the override [default: until --reset]
     #[arg(long = "for", value_name = "DURATION", value_parser = duration::hold, conflicts_with = "reset", allow_negative_numbers = true)]
     hold: Option<Duration>,
-    /// Go back to the spec and its schedules
+    /// Remove the override
     #[arg(long)]
     reset: bool,
 }

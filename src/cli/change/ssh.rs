@@ -25,10 +25,10 @@ Examples:
   runyard ssh i-0123456789abcdef0
   runyard ssh i-0123 --dry-run")]
 pub(crate) struct SshArgs {
-    /// The machine's id, or its beginning
+    /// Instance ID or prefix
     #[arg(value_name = "INSTANCE", add = completion::machines_or_classes())]
     name: String,
-    /// Show the command, and do not run it
+    /// Print the command without running it
     #[arg(long)]
     dry_run: bool,
 }

@@ -11,10 +11,10 @@ pub(crate) const WATCH: Duration = Duration::from_secs(1);
 /// How to look.
 #[derive(Debug, Args)]
 pub(crate) struct LookArgs {
-    /// Where the request is, if several repositories have that run [default: $GITHUB_REPOSITORY]
+    /// Repository of the request, if several have that run [default: $GITHUB_REPOSITORY]
     #[arg(long, value_name = "OWNER/REPO")]
     pub(crate) repository: Option<Repository>,
-    /// Look again and again, and show what changed
+    /// Keep watching, and print changes
     #[arg(long, short)]
     pub(crate) watch: bool,
 }

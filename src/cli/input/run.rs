@@ -10,13 +10,13 @@ use runyard_core::model::{FieldError, Repository, RequestName, RunId};
 /// The options that name a run's request.
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
-    /// The workflow run [default: $GITHUB_RUN_ID]
+    /// Workflow run ID [default: $GITHUB_RUN_ID]
     #[arg(long, value_name = "ID")]
     pub(crate) run_id: Option<RunId>,
-    /// The repository whose workflow it is [default: $GITHUB_REPOSITORY]
+    /// Repository of the workflow [default: $GITHUB_REPOSITORY]
     #[arg(long, value_name = "OWNER/REPO")]
     pub(crate) repository: Option<Repository>,
-    /// Which of the run's requests; a run may have several under different names
+    /// Name of the request; a run may have several requests
     #[arg(long, value_name = "NAME", default_value = "default")]
     pub(crate) name: RequestName,
 }

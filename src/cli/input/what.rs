@@ -21,10 +21,10 @@ pub(crate) struct Target {
 /// One record, as `KIND NAME` or `KIND/NAME`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct OneArgs {
-    /// What it is: instance (i), request (r), pool (p) or launch (l); with /NAME its name too
+    /// Kind of record: instance (i), request (r), pool (p) or launch (l), or KIND/NAME
     #[arg(value_name = "KIND", add = completion::kinds_and_names())]
     what: String,
-    /// Which one: an instance's id or its beginning, RUN_ID[/NAME[/ATTEMPT]], a class, a launch's id
+    /// Name: an instance ID or prefix, RUN_ID[/NAME[/ATTEMPT]], a class, a launch ID
     #[arg(value_name = "NAME", add = completion::of_the_kind_before())]
     name: Option<String>,
 }

@@ -40,29 +40,29 @@ Examples:
   runyard cost --since 31d --prices prices.toml -o focus > focus.csv
   runyard cost --from history.jsonl --since 90d --by repository --share-idle none")]
 pub(crate) struct CostArgs {
-    /// Count from this long ago
+    /// Start of the period, as a duration before now
     #[arg(long, value_name = "DURATION", default_value = "7d", value_parser = duration::past, allow_negative_numbers = true)]
     since: Duration,
-    /// Count until this long ago [default: now]
+    /// End of the period, as a duration before now [default: now]
     #[arg(long, value_name = "DURATION", value_parser = duration::past, allow_negative_numbers = true)]
     until: Option<Duration>,
-    /// By what to add up
+    /// Group by
     #[arg(long, value_name = "WHAT", default_value = "repository")]
     by: By,
-    /// How idle machines are shared: none, busy-seconds or warm-claims
+    /// How to distribute idle costs: none, busy-seconds or warm-claims
     #[arg(long, value_name = "RULE", default_value = "warm-claims",
         value_parser = usage::one_of::<IdleShare>(IdleShare::ALL, IdleShare::as_str))]
     share_idle: IdleShare,
-    /// Prices of your own, in the form of config/prices.toml, over those that ship [default: those of --config]
+    /// Price list that overrides the built-in prices, as config/prices.toml [default: that of --config]
     #[arg(long, value_name = "FILE")]
     prices: Option<PathBuf>,
-    /// Ask EC2 what spot machines cost over time (needs ec2:DescribeSpotPriceHistory)
+    /// Read spot prices from EC2 (needs ec2:DescribeSpotPriceHistory)
     #[arg(long)]
     spot: bool,
-    /// Read an export of the history, in place of the table
+    /// Read an exported history instead of the table
     #[arg(long, value_name = "FILE")]
     from: Option<PathBuf>,
-    /// The operator's configuration, for the teams of --by team
+    /// Operator configuration, for --by team
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }

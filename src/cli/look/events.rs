@@ -35,22 +35,22 @@ Examples:
   runyard events request 1234567890 --watch
   runyard events instance i-0123456789abcdef0 -o json")]
 pub(crate) struct EventsArgs {
-    /// Only those of one record: its kind, with /NAME its name too
+    /// Kind of the record, or KIND/NAME [default: all records]
     #[arg(value_name = "KIND", add = completion::kinds_and_names())]
     what: Option<String>,
-    /// Which record
+    /// Name of the record
     #[arg(value_name = "NAME", add = completion::of_the_kind_before())]
     name: Option<String>,
-    /// Only what happened this long ago or later [default: seven days]
+    /// Only events of this last period [default: 7 days]
     #[arg(long, value_name = "DURATION", value_parser = duration::past, allow_negative_numbers = true)]
     since: Option<Duration>,
-    /// Only those of this type
+    /// Only events of this type
     #[arg(long = "type", value_name = "TYPE", value_parser = one_of::<EventType>(EventType::ALL, EventType::as_str))]
     of_type: Option<EventType>,
-    /// Only those with one of these reasons, several with commas
+    /// Only events with these reasons, comma-separated
     #[arg(long, value_name = "REASON", value_delimiter = ',')]
     reason: Vec<String>,
-    /// At most so many: the last ones
+    /// Maximum number: the last ones
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
     #[command(flatten)]

@@ -52,17 +52,17 @@ Examples:
   runyard get shares --class linux-x64
   runyard get pools -o json | jq '.items[].resourceClass'")]
 pub(crate) struct GetArgs {
-    /// What to list: instances (i), requests (r), pools (p), launches (l), several with commas, all, or KIND/NAME
-    #[arg(value_name = "KIND", add = completion::kinds_and_names())]
+    /// Kinds to list: instances (i), requests (r), pools (p), launches (l), shares, all; comma-separated, or KIND/NAME
+    #[arg(value_name = "KIND", default_value = "instances", add = completion::kinds_and_names())]
     what: String,
-    /// Some of them: an instance's id or its beginning, RUN_ID[/NAME[/ATTEMPT]], a class, a launch's id
+    /// Names: an instance ID or prefix, RUN_ID[/NAME[/ATTEMPT]], a class, a launch ID
     #[arg(value_name = "NAME", add = completion::of_the_kind_before())]
     names: Vec<String>,
     #[command(flatten)]
     only: Only,
     #[command(flatten)]
     order: Order,
-    /// Tables without their heads
+    /// Print tables without headers
     #[arg(long)]
     no_headers: bool,
     #[command(flatten)]
@@ -127,10 +127,10 @@ struct Only {
     /// Only requests in this phase
     #[arg(long, value_name = "PHASE", conflicts_with = "names", value_parser = one_of::<Phase>(Phase::ALL, Phase::as_str))]
     phase: Option<Phase>,
-    /// Only what is paid for so
+    /// Only instances of this usage class
     #[arg(long, value_name = "CLASS", conflicts_with = "names", value_parser = one_of::<UsageClass>(UsageClass::ALL, UsageClass::as_str))]
     usage_class: Option<UsageClass>,
-    /// Also requests and instances that have ended
+    /// Include ended requests and instances
     #[arg(long, short = 'A', conflicts_with = "names")]
     all: bool,
 }

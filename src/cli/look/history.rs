@@ -96,16 +96,16 @@ Examples:
   runyard history export --since 30d > history.jsonl
   runyard history export --since 48h --until 24h --events --file yesterday.jsonl")]
 pub(crate) struct ExportArgs {
-    /// What was over this long ago or later
+    /// Only what ended in this last period
     #[arg(long, value_name = "DURATION", value_parser = duration::past, allow_negative_numbers = true)]
     since: Duration,
-    /// Only what was over this long ago or earlier [default: until now]
+    /// Only what ended this long ago or earlier [default: now]
     #[arg(long, value_name = "DURATION", value_parser = duration::past, allow_negative_numbers = true)]
     until: Option<Duration>,
-    /// The operator's events too, after the other lines of each day
+    /// Include events, after the other lines of each day
     #[arg(long)]
     events: bool,
-    /// Write to this file, which is replaced [default: standard output]
+    /// Write to this file, replacing it [default: standard output]
     #[arg(long, short, value_name = "FILE")]
     file: Option<PathBuf>,
 }

@@ -40,25 +40,25 @@ Examples:
   runyard logs i-0123456789abcdef0 --tail 20
   runyard logs i-0123456789abcdef0 --stored         # ask nobody")]
 pub(crate) struct LogsArgs {
-    /// A machine's id or its beginning, or a request: RUN_ID[/NAME[/ATTEMPT]]
+    /// Instance ID or prefix, or a request: RUN_ID[/NAME[/ATTEMPT]]
     #[arg(value_name = "INSTANCE|REQUEST", add = completion::machines_or_classes())]
     name: String,
-    /// Where the request is, if several repositories have that run [default: $GITHUB_REPOSITORY]
+    /// Repository of the request, if several have that run [default: $GITHUB_REPOSITORY]
     #[arg(long, value_name = "OWNER/REPO")]
     repository: Option<Repository>,
-    /// Do not ask the agents: show what they wrote last
+    /// Print the stored logs without asking the agent for newer ones
     #[arg(long)]
     stored: bool,
-    /// Ask again and again, and show the lines that are new
+    /// Follow the logs: print new lines as they come
     #[arg(long, short, conflicts_with = "stored")]
     follow: bool,
-    /// At most so many lines of each part: the last ones
+    /// Number of last lines to print of each part
     #[arg(long, value_name = "N")]
     tail: Option<usize>,
-    /// Only logs that were written this long ago or later
+    /// Only logs of this last period
     #[arg(long, value_name = "DURATION", value_parser = duration::past, allow_negative_numbers = true)]
     since: Option<Duration>,
-    /// How long to wait for an agent's answer
+    /// How long to wait for the agent
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::patience)]
     timeout: Duration,
 }

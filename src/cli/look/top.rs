@@ -27,10 +27,10 @@ Examples:
   runyard top --by class --since 24h
   runyard top -o json | jq '.items[0]'")]
 pub(crate) struct TopArgs {
-    /// By what to add up
+    /// Group by
     #[arg(long, value_name = "WHAT", default_value = "repository")]
     by: By,
-    /// Count from this long ago [default: all there is, seven days at most]
+    /// Period to sum up [default: all stored, at most 7 days]
     #[arg(long, value_name = "DURATION", value_parser = duration::past, allow_negative_numbers = true)]
     since: Option<Duration>,
 }

@@ -17,7 +17,7 @@ use runyard_core::model::{Agent, Item, Kind, Lease, Reading, RecordId, State, re
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  runyard version\n  runyard version --client")]
 pub(crate) struct VersionArgs {
-    /// Only this program's; the table is not asked
+    /// Only this program's version, without reading the table
     #[arg(long)]
     pub(crate) client: bool,
 }

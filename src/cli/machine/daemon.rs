@@ -24,10 +24,10 @@ Every key of the file can be set by the environment too: RUNYARD_<SECTION>__<KEY
 Example:
   runyard operator --config /etc/runyard/runyard.toml")]
 pub(crate) struct OperatorArgs {
-    /// The configuration; config/default.toml is its reference
+    /// Configuration file; config/default.toml documents each key
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Ask the operator that runs here whether it lives, for a container's health check, and run none
+    /// Check the health of the operator running here (for containers), and exit
     #[arg(long)]
     healthcheck: bool,
 }

@@ -29,7 +29,7 @@ new ones at the next start. After a kill -9 the next start finds its machines ag
 Example:
   runyard up --dir ~/yard")]
 pub(crate) struct UpArgs {
-    /// Where everything is kept [default: $RUNYARD_DIR, else .runyard in the working directory]
+    /// Data directory [default: $RUNYARD_DIR, else .runyard in the working directory]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 }

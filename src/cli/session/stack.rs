@@ -19,12 +19,12 @@ const LONGEST: u64 = 1 << 20;
 /// Which stack completes the pools.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct StackArgs {
-    /// The CloudFormation stack whose subnets, security group and instance profile complete each pool's launch; the
-    /// program `aws` is asked for its outputs
+    /// CloudFormation stack whose outputs (subnets, security group, instance profile) complete each pool's launch; read
+    /// by the `aws` program
     #[arg(long, value_name = "NAME", requires = "file", conflicts_with = "stack_outputs")]
     stack: Option<String>,
-    /// The same from a file, `-` for standard input: the answer of `aws cloudformation describe-stacks`, or of
-    /// `terraform output -json`
+    /// The same outputs from a file (`-`: standard input), as `aws cloudformation describe-stacks` or `terraform output
+    /// -json` prints them
     #[arg(long, value_name = "FILE", requires = "file")]
     stack_outputs: Option<PathBuf>,
     /// The options by which `aws` is told of the yard that was chosen.

@@ -33,19 +33,19 @@ pub(crate) struct ConfigArgs {
 /// What is done with the names.
 #[derive(Debug, Subcommand)]
 enum What {
-    /// List the yards; the one in use has a *
+    /// List yards; * marks the current one
     List,
-    /// Add or change a yard; its table is --table
+    /// Add or change a yard; --table names its table
     Set(SetArgs),
-    /// Go to this yard where none is named
+    /// Set the current yard
     Use {
-        /// Its name
+        /// Name of the yard
         #[arg(value_name = "NAME", add = completion::yards())]
         name: String,
     },
-    /// Forget a yard
+    /// Remove a yard
     Remove {
-        /// Its name
+        /// Name of the yard
         #[arg(value_name = "NAME", add = completion::yards())]
         name: String,
     },
@@ -54,16 +54,16 @@ enum What {
 /// A yard and where it is.
 #[derive(Debug, Args)]
 struct SetArgs {
-    /// Its name
+    /// Name of the yard
     #[arg(value_name = "NAME", value_parser = name_of)]
     name: String,
-    /// The region of its table
+    /// Region of its table
     #[arg(long)]
     region: Option<String>,
-    /// The profile of AWS's files that has its credentials
+    /// AWS profile with its credentials
     #[arg(long)]
     profile: Option<String>,
-    /// A local yard: the directory of `runyard up`
+    /// Directory of a local yard (`runyard up`)
     #[arg(long, value_name = "DIR", conflicts_with_all = ["region", "profile"])]
     dir: Option<PathBuf>,
 }

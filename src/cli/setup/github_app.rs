@@ -40,7 +40,7 @@ pub(crate) struct SetupArgs {
 
 #[derive(Debug, Subcommand)]
 enum SetupWhat {
-    /// Make the GitHub App in a browser, keep its key, and check its installation
+    /// Create the GitHub App in a browser, store its key, check its installation
     Github(Box<GithubArgs>),
 }
 
@@ -56,31 +56,31 @@ Examples:
   runyard setup github --organization acme --scope organization \\
     --secret-manifest secret.yaml --namespace ci")]
 pub(crate) struct GithubArgs {
-    /// The organisation the App belongs to and is installed in [default: your own account]
+    /// Organisation that owns the App [default: your account]
     #[arg(long, value_name = "ORG", value_parser = login)]
     organization: Option<String>,
-    /// Where runners are registered: the operator's `github.scope`
+    /// Scope of runner registration: the operator's `github.scope`
     #[arg(long, value_enum, default_value = "repository")]
     scope: SetupScope,
-    /// The App's name, unique on all of GitHub [default: runyard-ORG]
+    /// Name of the App, unique on GitHub [default: runyard-ORG]
     #[arg(long)]
     name: Option<String>,
-    /// Where the private key goes: a new file
+    /// New file for the private key
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
-    /// Where a Kubernetes Secret with the private key goes, as the chart takes it: a new file
+    /// New file for a Kubernetes Secret with the private key, as the chart takes it
     #[arg(long, value_name = "FILE")]
     secret_manifest: Option<PathBuf>,
-    /// The Secret's namespace
+    /// Namespace of the Secret
     #[arg(long, default_value = "runyard")]
     namespace: String,
-    /// The Secret's name: the chart's `github.existingSecret`
+    /// Name of the Secret: the chart's `github.existingSecret`
     #[arg(long, default_value = "runyard-github")]
     secret_name: String,
-    /// GitHub's API: of GitHub Enterprise Server https://HOST/api/v3
+    /// API address of GitHub; GitHub Enterprise Server: https://HOST/api/v3
     #[arg(long, value_name = "URL", default_value = "https://api.github.com")]
     api_url: String,
-    /// How long to wait for the browser, and again for the installation
+    /// How long to wait for the browser, and for the installation
     #[arg(long, value_name = "DURATION", default_value = "15m", value_parser = patience)]
     timeout: Duration,
 }

@@ -34,14 +34,14 @@ Examples:
   runyard init --config /etc/runyard/runyard.toml -f pools.yaml --dry-run
   runyard init --stack runyard -f pools.yaml")]
 pub(crate) struct InitArgs {
-    /// Say what would be created and changed, field by field, and change nothing
+    /// Print what would be created or changed, and change nothing
     #[arg(long)]
     dry_run: bool,
-    /// The operator's configuration: which machines there are, and the queue of interruptions [default: table and
-    /// pool queues alone]
+    /// Operator configuration: also create launch templates and the interruption queue [default: table and pool queues
+    /// only]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// A file of pool specs, as `apply` takes it, for classes that have no record yet
+    /// File of pool specs, for classes without a record yet
     #[arg(long, short, value_name = "FILE")]
     file: Option<PathBuf>,
     #[command(flatten)]

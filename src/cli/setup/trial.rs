@@ -44,20 +44,19 @@ Examples:
   runyard try linux-x64 --repository acme/web --config /etc/runyard/runyard.toml
   runyard try small --repository demo/app          # beside `runyard up`")]
 pub(crate) struct TryArgs {
-    /// The resource class, as in `runyard get pools`
+    /// Resource class; see `runyard get pools`
     #[arg(value_name = "POOL", add = completion::classes())]
     pool: ClassName,
-    /// The repository that the runner registers for [default: $GITHUB_REPOSITORY]
+    /// Repository to register the runner for [default: $GITHUB_REPOSITORY]
     #[arg(long, value_name = "OWNER/REPO")]
     repository: Option<Repository>,
-    /// How the machine must be paid for
+    /// Usage class: spot or on-demand
     #[arg(long, value_name = "CLASS", value_parser = usage::one_of::<UsageClass>(UsageClass::ALL, UsageClass::as_str))]
     usage_class: Option<UsageClass>,
     /// How long the machine may take until its runner listens
     #[arg(long, value_name = "DURATION", default_value = "15m", value_parser = duration::wait, allow_negative_numbers = true)]
     timeout: Duration,
-    /// The operator's configuration: consoles are read at EC2 as it says [default: the steps alone, and beside
-    /// `runyard up` what the agent logs]
+    /// Operator configuration: also print the EC2 console [default: steps only, and with `runyard up` the agent's log]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use clap::{Command, CommandFactory as _};
+use clap::Command;
 
 use super::shown::compare;
-use crate::verbs::Cli;
+use crate::verbs::command;
 
 const HEAD: &str = "\
 # The command line
@@ -16,7 +16,7 @@ command takes the global options of `runyard` too.
 ";
 
 fn page() -> String {
-    let mut cli = Cli::command().term_width(100);
+    let mut cli = command().term_width(100);
     cli.build();
     let mut page = String::from(HEAD);
     section(&mut page, &mut cli, "runyard");

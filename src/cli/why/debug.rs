@@ -41,13 +41,13 @@ Examples:
 pub(crate) struct DebugArgs {
     #[command(flatten)]
     one: OneArgs,
-    /// Where the request is, if several repositories have that run [default: $GITHUB_REPOSITORY]
+    /// Repository of the request, if several have that run [default: $GITHUB_REPOSITORY]
     #[arg(long, value_name = "OWNER/REPO")]
     repository: Option<Repository>,
-    /// The operator's configuration, for its deadlines [default: the defaults and RUNYARD_TIMING__*]
+    /// Operator configuration, for its deadlines [default: built-in deadlines and RUNYARD_TIMING__*]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Write the page, the records, the events and the logs into a new archive (tar.gz), without credentials
+    /// Write the page, records, events and logs to a new archive (tar.gz), without credentials
     #[arg(long, value_name = "FILE")]
     bundle: Option<PathBuf>,
 }

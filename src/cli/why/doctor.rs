@@ -45,20 +45,20 @@ Examples:
   runyard doctor --config /etc/runyard/runyard.toml --preflight linux-x64 --repository acme/web
   runyard doctor --fix -o json")]
 pub(crate) struct DoctorArgs {
-    /// Mend what can be mended by the same conditional changes that the operator makes
+    /// Repair what can be repaired, with the operator's own conditional writes
     #[arg(long)]
     fix: bool,
-    /// How long past its deadline something may be before it is a finding
+    /// How far past its deadline a record must be to be reported
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = crate::common::duration::patience)]
     patience: Duration,
-    /// The operator's configuration: EC2 and GitHub are asked as it says [default: neither is asked]
+    /// Operator configuration: also check EC2 and GitHub with it [default: the table only]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Before a class's first machine: dry runs of launches, its image, packages and GitHub App; nothing is launched
-    /// [default without POOL: every class]
+    /// Check a class before its first launch: dry-run launches, image, packages, GitHub App [default without POOL: all
+    /// classes]
     #[arg(long, value_name = "POOL", num_args = 0..=1, requires = "config", add = completion::classes())]
     preflight: Option<Option<ClassName>>,
-    /// A repository whose jobs shall run there, for the questions to GitHub
+    /// Repository to check at GitHub
     #[arg(long, value_name = "OWNER/REPO", requires = "preflight")]
     repository: Option<Repository>,
 }

@@ -37,7 +37,7 @@ Examples:
   runyard plan
   runyard plan --config /etc/runyard/runyard.toml -o json")]
 pub(crate) struct PlanArgs {
-    /// The operator's configuration, for its deadlines [default: the defaults and RUNYARD_TIMING__*]
+    /// Operator configuration, for its deadlines [default: built-in deadlines and RUNYARD_TIMING__*]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }
@@ -101,7 +101,7 @@ pub(crate) struct ExplainArgs {
     one: OneArgs,
     #[command(flatten)]
     look: LookArgs,
-    /// The operator's configuration, for its deadlines [default: the defaults and RUNYARD_TIMING__*]
+    /// Operator configuration, for its deadlines [default: built-in deadlines and RUNYARD_TIMING__*]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }

@@ -42,19 +42,19 @@ Examples:
 pub(crate) struct SimulateArgs {
     #[command(flatten)]
     pub(crate) input: InputArgs,
-    /// Change a field of a pool, as pool.CLASS.FIELD=VALUE; may be repeated
+    /// Field to change, as pool.CLASS.FIELD=VALUE; repeatable
     #[arg(long, value_name = "FIELD=VALUE")]
     set: Vec<String>,
-    /// The pools as they would be, as `apply` takes them; pools it does not name stay
+    /// File of the pool specs to try; other pools stay as they are
     #[arg(long, short, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// How many seeds to play, 1 to 100
+    /// Number of random seeds, 1 to 100
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=100))]
     seeds: u64,
-    /// After which wait a request is late
+    /// Wait after which a request counts as late
     #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = duration::wait)]
     late: Duration,
-    /// Draw idle machines and waits into this file, which is replaced
+    /// Write a chart of idle machines and waits to this file, replacing it
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 }
@@ -75,13 +75,13 @@ pub(crate) struct RecommendArgs {
     class: ClassName,
     #[command(flatten)]
     pub(crate) input: InputArgs,
-    /// The wait that 95 of 100 requests have at most
+    /// Target: 95th percentile of the wait
     #[arg(long, value_name = "DURATION")]
     wait_p95: WaitTarget,
-    /// The most that idle machines may cost in a day, as AMOUNT/day
+    /// Maximum cost of idle machines, as AMOUNT/day
     #[arg(long, value_name = "AMOUNT/day", value_parser = cost)]
     max_cost: Option<Money>,
-    /// The time zone of the hours [default: that of the pool's first schedule, else UTC]
+    /// Time zone of the hours [default: that of the pool's first schedule, else UTC]
     #[arg(long, value_name = "ZONE")]
     time_zone: Option<String>,
 }

@@ -48,13 +48,13 @@ Examples:
   runyard check-workflow test.yml --pool pools.yaml --class linux-arm64
   runyard check-workflow - -o json <test.yml")]
 pub(crate) struct CheckWorkflowArgs {
-    /// The workflows; - is standard input
+    /// Workflow files; - for standard input
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
-    /// The pools, as `apply` takes them [default: the class linux-x64 of config/pools.yaml]
+    /// File of pool specs [default: class linux-x64 of config/pools.yaml]
     #[arg(long, value_name = "FILE")]
     pool: Option<PathBuf>,
-    /// The resource class to check against [default: the first of --pool]
+    /// Resource class to check against [default: the first of --pool]
     #[arg(long, value_name = "CLASS", value_parser = class_of, requires = "pool")]
     class: Option<ClassName>,
 }

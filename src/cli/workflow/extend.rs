@@ -31,19 +31,19 @@ Examples:
   runyard extend 1234567890 --for 30m
   runyard extend 1234567890/gpu --for 2h --repository acme/web")]
 pub(crate) struct ExtendArgs {
-    /// The request; its latest attempt unless one is given
+    /// Request; the latest attempt unless one is given
     #[arg(value_name = "RUN_ID[/NAME[/ATTEMPT]]", value_parser = RequestSelector::parse, add = completion::requests())]
     request: RequestSelector,
-    /// How long from now, in whole minutes
+    /// New runtime from now, in whole minutes
     #[arg(long = "for", value_name = "DURATION", value_parser = duration::run, allow_negative_numbers = true)]
     length: Duration,
-    /// Where it is, if several repositories have that run [default: $GITHUB_REPOSITORY]
+    /// Repository of the request, if several have that run [default: $GITHUB_REPOSITORY]
     #[arg(long, value_name = "OWNER/REPO")]
     repository: Option<Repository>,
-    /// How long to wait for the operator's answer
+    /// How long to wait for the operator
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::patience, allow_negative_numbers = true)]
     timeout: Duration,
-    /// Say what would be asked for, and do nothing
+    /// Print what would be requested, and do nothing
     #[arg(long)]
     dry_run: bool,
 }

@@ -115,7 +115,7 @@ fn remedy(request: &Request) -> String {
             .into(),
         Some("OverMax") => format!("ask for fewer, or have it raised: `runyard set pool {class} max=N`"),
         Some("DeadlinePassed") => {
-            "wait longer (--timeout), be content with fewer (--min-count), or have mended what the message names".into()
+            "wait longer (--timeout), accept fewer (--min-count), or ask the yard's owner to fix the cause above".into()
         }
         Some("FailedByPerson") => format!("`runyard events request {named}` says who"),
         Some(_) | None => format!("see `runyard events request {named}`"),

@@ -36,44 +36,44 @@ Examples:
 pub(crate) struct ProvisionArgs {
     #[command(flatten)]
     run: RunArgs,
-    /// The resource class, as in `runyard get pools`
+    /// Resource class; see `runyard get pools`
     #[arg(long, value_name = "CLASS", add = completion::classes())]
     class: ClassName,
-    /// How many machines, 1 to 500
+    /// Number of machines, 1 to 500
     #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
     count: u32,
-    /// Which attempt of the run [default: $GITHUB_RUN_ATTEMPT, else 1]
+    /// Attempt of the run [default: $GITHUB_RUN_ATTEMPT, else 1]
     #[arg(long, value_name = "N", value_parser = selector::attempt, allow_negative_numbers = true)]
     attempt: Option<u32>,
-    /// How many are enough when the time is over [default: all of them]
+    /// Number of machines that suffices at the timeout [default: --count]
     #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
     min_count: Option<u32>,
-    /// How they must be paid for
+    /// Usage class: spot or on-demand
     #[arg(long, value_name = "CLASS", value_parser = usage::one_of::<UsageClass>(UsageClass::ALL, UsageClass::as_str))]
     usage_class: Option<UsageClass>,
-    /// Launch on-demand machines where there are no spot ones
+    /// Fall back to on-demand machines without spot capacity
     #[arg(long)]
     on_demand_fallback: bool,
-    /// Which EC2 types will do instead of the pool's, such as 'c* m*'
+    /// EC2 instance types to allow instead of the pool's, such as 'c* m*'
     #[arg(long, value_name = "GLOBS", value_parser = types)]
     allowed_instance_types: Option<InstanceTypes>,
-    /// How long a machine may run for this request [default: the class's, else 6h; 30m where
-    /// GitHub is not asked for runs]
+    /// Maximum runtime of a machine for this request [default: the class's, else 6h; 30m where the operator does not
+    /// watch runs]
     #[arg(long, value_name = "DURATION", value_parser = duration::run, allow_negative_numbers = true)]
     max_runtime: Option<Duration>,
-    /// How long the request waits for its machines [default: 10m]
+    /// How long the request waits for machines [default: 10m]
     #[arg(long, value_name = "DURATION", value_parser = duration::wait, allow_negative_numbers = true)]
     timeout: Option<Duration>,
-    /// Its priority, one of those that the yard's owner opened to the repository [default: the usual one]
+    /// Request priority; must be allowed for the repository [default: the yard's default]
     #[arg(long, value_name = "NAME", value_parser = priority)]
     priority: Option<String>,
-    /// Give the label a part that nobody can guess, drawn here; classes with labelMode secret want it
+    /// Add a random suffix to the runner label (required by classes with labelMode: secret)
     #[arg(long)]
     secret_label: bool,
-    /// Wait until the machines run (30 s longer than the timeout), and release the request if they do not
+    /// Wait until the machines run (up to 30 s past the timeout); release the request if they do not
     #[arg(long)]
     wait: bool,
-    /// Do not release the request when the wait times out or is interrupted
+    /// Keep the request when the wait times out or is interrupted
     #[arg(long, requires = "wait")]
     keep: bool,
     /// Whether a person tries the class.
@@ -127,7 +127,7 @@ impl Verb for ProvisionArgs {
         let interrupts = self.wait.then(crate::session::polling::Interrupts::listen).transpose()?;
         if !id.run_id.as_str().bytes().all(|byte| byte.is_ascii_digit()) {
             context.screen.remark(format!(
-                "warning: run id {} is no number, as GitHub's are: no job asks for it",
+                "warning: run id {} is not numeric; GitHub run ids are, so no job will match this label",
                 id.run_id
             ));
         }

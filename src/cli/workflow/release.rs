@@ -34,10 +34,10 @@ pub(crate) struct ReleaseArgs {
     /// Release this attempt and earlier ones [default: $GITHUB_RUN_ATTEMPT, else all]
     #[arg(long, value_name = "N", value_parser = selector::attempt, allow_negative_numbers = true)]
     attempt: Option<u32>,
-    /// Wait until everything is given back
+    /// Wait until all machines are released
     #[arg(long)]
     wait: bool,
-    /// How long to wait at most
+    /// Maximum wait
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration::patience, allow_negative_numbers = true)]
     timeout: Duration,
 }

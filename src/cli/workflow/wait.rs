@@ -32,13 +32,13 @@ Examples:
 pub(crate) struct WaitArgs {
     #[command(flatten)]
     one: OneArgs,
-    /// What to wait for
+    /// Condition to wait for
     #[arg(long = "for", value_name = "WHAT", value_parser = For::parse)]
     wanted: For,
-    /// How long
+    /// Maximum wait
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration::patience)]
     timeout: Duration,
-    /// Where the request is, if several repositories have that run [default: $GITHUB_REPOSITORY]
+    /// Repository of the request, if several have that run [default: $GITHUB_REPOSITORY]
     #[arg(long, value_name = "OWNER/REPO")]
     repository: Option<Repository>,
 }

@@ -34,7 +34,7 @@ pub(crate) struct SetArgs {
     /// The resource class
     #[arg(value_name = "NAME", add = completion::classes())]
     class: ClassName,
-    /// The fields and their values
+    /// Fields to set
     #[arg(value_name = "FIELD=VALUE", required = true, value_parser = Field::parse)]
     fields: Vec<Field>,
     #[command(flatten)]
@@ -69,7 +69,7 @@ pub(crate) struct PauseArgs {
     /// The resource classes
     #[arg(value_name = "CLASS", required = true, value_parser = class_of, add = completion::classes())]
     classes: Vec<ClassName>,
-    /// Show what would change, and write nothing
+    /// Print what would change, and write nothing
     #[arg(long)]
     dry_run: bool,
 }

@@ -13,13 +13,13 @@ use runyard_core::model::{FieldError, Item};
 /// How a list is arranged.
 #[derive(Debug, Args)]
 pub(super) struct Order {
-    /// Only what has these values: PATH=VALUE or PATH!=VALUE, several with commas
+    /// Filter by values: PATH=VALUE or PATH!=VALUE, comma-separated
     #[arg(long, value_name = "SELECTOR", value_delimiter = ',', value_parser = Field::parse, conflicts_with = "names")]
     field_selector: Vec<Field>,
-    /// In the order of this path, such as .createdAt [default: requests by their age, others by their names]
+    /// Sort by this path, such as .createdAt [default: requests by age, others by name]
     #[arg(long, value_name = "PATH", value_parser = Path::parse, conflicts_with = "names")]
     sort_by: Option<Path>,
-    /// At most so many of each kind: the first, or without --sort-by the youngest requests
+    /// Maximum number per kind: the first, or without --sort-by the newest requests
     #[arg(long, value_name = "N", conflicts_with = "names")]
     limit: Option<usize>,
 }

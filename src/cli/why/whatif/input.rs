@@ -27,23 +27,22 @@ use runyard_core::model::{
 /// Where demand and pools come from.
 #[derive(Debug, Args)]
 pub(crate) struct InputArgs {
-    /// `history` for the yard's history table, or an export of it: JSON lines of `runyard history export`
+    /// `history` for the history table, or a file of `runyard history export`
     #[arg(long, value_name = "FILE", default_value = HISTORY)]
     from: PathBuf,
-    /// Only the last part of it, before its last line [default: 30d of the table, all of a file]
+    /// Only the last period of the history [default: 30d of the table, all of a file]
     #[arg(long, value_name = "DURATION", value_parser = duration::past)]
     since: Option<Duration>,
-    /// The pools as they were, as `apply` takes them [default: those of the table, as they are now]
+    /// File of the past pool specs [default: the table's current pools]
     #[arg(long, value_name = "FILE")]
     pools: Option<PathBuf>,
-    /// What an hour of a class's machines costs, as CLASS=DOLLARS; may be repeated [default: by the price table, as its
-    /// machines were]
+    /// Price of a machine hour, as CLASS=DOLLARS; repeatable [default: from the price list]
     #[arg(long, value_name = "CLASS=DOLLARS", value_parser = price)]
     price: Vec<(ClassName, f64)>,
-    /// Prices of your own, in the form of config/prices.toml, over those that ship [default: those of --config]
+    /// Price list that overrides the built-in prices, as config/prices.toml [default: that of --config]
     #[arg(long, value_name = "FILE")]
     prices: Option<PathBuf>,
-    /// The operator's configuration, for its teams, priorities and yard-wide quotas, and its prices
+    /// Operator configuration, for teams, priorities, yard-wide quotas and prices
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }
