@@ -189,12 +189,12 @@ fn the_agent_starts_on_every_system_that_the_page_names() {
     if let Some(newest) = versions(&program).into_iter().max() {
         assert!(newest <= OLDEST, "the agent needs glibc {newest:?}");
     }
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/how-to/prepare.md");
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/how-to/install.md");
     let page = std::fs::read_to_string(page).unwrap();
     // Wherever its lines are broken.
     let page = page.split_whitespace().collect::<Vec<_>>().join(" ");
     let (major, minor) = OLDEST;
     let promised =
         format!("glibc {major}.{minor} or newer, as Amazon Linux 2023, Ubuntu 22.04 and Debian 12 have it");
-    assert!(page.contains(&promised), "docs/how-to/prepare.md does not say {promised:?}");
+    assert!(page.contains(&promised), "docs/how-to/install.md does not say {promised:?}");
 }

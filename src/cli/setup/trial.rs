@@ -284,7 +284,7 @@ fn cost(facts: &InstanceFacts, lived: u64, prices: &Prices) -> String {
             format!("cost: {} at list price; {there}", Money::hourly(price, billed))
         }
         Err(unpriced) => format!(
-            "cost: not known, there is no price of {:?} in {:?} (docs/cost-ledger.md); {there}",
+            "cost: not known, there is no price of {:?} in {:?} (docs/costs.md); {there}",
             unpriced.instance_type, unpriced.region
         ),
     }

@@ -129,7 +129,7 @@ fn deployments(page: &str) -> Vec<String> {
 #[test]
 fn a_first_stack_is_kept_when_it_fails_and_an_upgrade_is_rolled_back() {
     for (page, first, count) in
-        [("tutorial-aws.md", true, 1), ("how-to/install.md", true, 2), ("how-to/upgrade.md", false, 1)]
+        [("tutorial-aws.md", true, 1), ("how-to/install.md", true, 2), ("how-to/operate.md", false, 1)]
     {
         let commands = deployments(page);
         assert_eq!(commands.len(), count, "{page}");

@@ -18,7 +18,7 @@ import place  # noqa: E402
 # Of each suite, the package that brings libicu.
 SUITES = {"bookworm": "libicu72", "trixie": "libicu76", "bullseye": "libicu67"}
 BASE = ["systemd", "systemd-sysv", "dbus", "iproute2", "ca-certificates", "curl", "procps"]
-# What docs/how-to/prepare.md wants of a machine image.
+# What docs/how-to/install.md wants of a machine image.
 IMAGE = ["nftables", "git"]
 # debootstrap cannot resolve its virtual dependencies: with apt, inside.
 LATER = ["cloud-init"]
