@@ -22,20 +22,21 @@ use crate::step::{AgentStatus, Stored};
 use crate::system::disk;
 use crate::task::Executor;
 
-/// How often and how long.
+/// The intervals and time limits of an agent.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
-    /// Between two beats.
+    /// Interval between two heartbeats.
     pub heartbeat: Duration,
-    /// Between two reads of the instance record.
+    /// Interval between two reads of the instance record.
     pub poll: Duration,
-    /// How long a runner that ended unasked waits for its new box before it is started again as it was.
+    /// How long a runner that ended unrequested waits for its new credential before it is restarted with its old
+    /// registration.
     pub reregister: Duration,
-    /// The lengths of the guard.
+    /// The time limits of the guard.
     pub guard: Lengths,
 }
 
-/// Everything an agent works with.
+/// The dependencies of an agent.
 pub struct Parts {
     /// Its records.
     pub records: Arc<dyn Records>,
@@ -47,22 +48,22 @@ pub struct Parts {
     pub entropy: Arc<dyn Entropy>,
     /// Ends the machine.
     pub power: Arc<dyn Power>,
-    /// How often and how long.
+    /// The intervals and time limits.
     pub timing: Timing,
     /// The directory of its state, which outlives the process.
     pub state_dir: PathBuf,
-    /// Which boot this is.
+    /// The id of the current boot.
     pub boot_id: String,
-    /// What this process logged last.
+    /// The last log lines of this process.
     pub ring: Ring,
 }
 
-/// How an agent ended.
+/// The end of an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// It was stopped; the machine goes on.
+    /// The agent was stopped; the machine continues to run.
     Stopped,
-    /// The machine ends, and why.
+    /// The machine ends, for this reason.
     PoweredOff(&'static str),
 }
 
@@ -131,7 +132,7 @@ pub async fn run(parts: Parts, stop: CancellationToken) -> io::Result<End> {
     Ok(End::PoweredOff(why))
 }
 
-/// The machine's key pair, made at its first boot.
+/// Returns the machine's key pair, which is created at its first boot.
 fn key(path: &Path, entropy: &dyn Entropy) -> io::Result<AgentKey> {
     if let Some(kept) = disk::read(path)? {
         let bytes = <[u8; 32]>::try_from(kept).map_err(|_| {

@@ -1,4 +1,4 @@
-//! The words that the program is called with.
+//! Parses the command line.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use runyard_agent::host;
 use runyard_agent::task::Holder;
 
-/// What is printed as help.
+/// The help text.
 pub(crate) const USAGE: &str = "runyard-agent --config FILE
 Runs on a machine of a Runyard and keeps its runner. AWS is reached as the AWS_* environment says; RUST_LOG sets what is logged.
 
@@ -20,7 +20,7 @@ On machines, not for people:
   probe PID metadata=URL... machine=PORT secret=PATH... fixed=PATH...  where jobs run: says what they reach; exit 1 if anything
   job-init STAGE JAIL PROGRAM...  as root: runs a program where jobs run";
 
-/// What is asked for.
+/// The requested command.
 pub(crate) enum Command {
     Agent(PathBuf),
     Install(PathBuf),
@@ -34,10 +34,10 @@ pub(crate) enum Command {
     Printed,
 }
 
-/// What is asked for.
+/// Returns the requested command.
 ///
 /// # Errors
-/// A sentence about the words.
+/// A message about the arguments.
 pub(crate) fn arguments() -> Result<Command, String> {
     const CONFIG: &str = "--config: missing (give the path of a TOML file)";
     let mut arguments = std::env::args_os().skip(1);

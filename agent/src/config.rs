@@ -17,13 +17,13 @@ const SHORTEST: Duration = Duration::from_millis(100);
 /// GitHub's worker kills a step 10 s after its listener was asked to end, then uploads its logs and reports the job,
 /// without a limit of its own (actions/runner, `ProcessInvoker.cs`, `JobDispatcher.cs`).
 const STOP: Duration = Duration::from_secs(60);
-/// Where a machine has its post-run script, if its image or its pre-runner script put one there.
+/// Path of a machine's post-run script, if its image or its pre-runner script installed one.
 const POST_RUN: &str = "/etc/runyard/post-run.sh";
 
-/// How the machine is switched off.
+/// How the machine is powered off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PowerOff {
-    /// The agent ends.
+    /// The agent exits.
     Exit,
     /// `systemctl poweroff`.
     Systemctl,
@@ -34,35 +34,35 @@ pub enum PowerOff {
 pub struct Config {
     /// The table.
     pub table: TableName,
-    /// The machine's id and its ARN; the metadata service tells where they are not given.
+    /// The machine's id and its ARN; read from the metadata service if `None`.
     pub instance: Option<(InstanceId, InstanceArn)>,
-    /// Root-only files.
+    /// Directory for files that only root can read.
     pub state_dir: PathBuf,
-    /// Everything else.
+    /// Directory for all other files.
     pub work_dir: PathBuf,
-    /// How often and how long.
+    /// The intervals and time limits.
     pub timing: Timing,
-    /// How long a runner may take to end by itself.
+    /// Time limit for a runner to end by itself.
     pub stop: Duration,
-    /// Where file systems are mounted that are not the machine's own and that jobs may write to all the same.
+    /// Mount points of foreign file systems that jobs may write to all the same.
     pub spare: Vec<PathBuf>,
     /// The runner package.
     pub package: PackageSource,
-    /// Hosts beside GitHub's that a claim's runner package may come from.
+    /// Hosts other than GitHub's from which a claim's runner package may be downloaded.
     pub package_hosts: Vec<String>,
-    /// What is to be done first.
+    /// The script that runs first.
     pub pre_runner: Option<OwnScript>,
-    /// What is to be done after each claim.
+    /// The script that runs after each claim.
     pub post_run: Option<OwnScript>,
-    /// How the machine is switched off.
+    /// How the machine is powered off.
     pub power: PowerOff,
     /// The user that jobs run as.
     pub job_user: Option<String>,
-    /// Whether a machine whose jobs can reach what is the machine's registers no runner.
+    /// Whether a machine registers no runner if its jobs can reach the machine's own resources.
     pub isolated: bool,
 }
 
-/// Everything that is wrong with a configuration.
+/// All problems of a configuration.
 #[derive(Debug, thiserror::Error)]
 #[error("the configuration cannot be used:\n{}", .0.iter().map(|p| format!("  {p}")).collect::<Vec<_>>().join("\n"))]
 pub struct Problems(pub Vec<FieldError>);
@@ -71,7 +71,7 @@ impl Config {
     /// Reads a configuration.
     ///
     /// # Errors
-    /// All problems there are.
+    /// All problems that were found.
     pub fn parse(text: &str) -> Result<Self, Problems> {
         let table = text.parse::<Table>().map_err(|e| {
             Problems(vec![FieldError::new(
@@ -91,7 +91,7 @@ impl Config {
     }
 }
 
-/// Every key is read before any is missed, so that all problems are found.
+/// Reads every key before it checks for missing ones, so that all problems are found.
 fn read(keys: &mut Keys) -> Option<Config> {
     let table = keys.text("table").and_then(|v| keys.checked("table", TableName::parse(&v)));
     let instance = keys.instance();
@@ -139,7 +139,7 @@ fn read(keys: &mut Keys) -> Option<Config> {
     })
 }
 
-/// The keys that were not read yet, and what was wrong with the others.
+/// The keys that were not read yet, and the problems of the others.
 struct Keys {
     table: Table,
     problems: Vec<FieldError>,
@@ -185,7 +185,7 @@ impl Keys {
         value
     }
 
-    /// Both must be given or neither, and they must name the same machine.
+    /// Reads the machine's id and ARN. Both must be given or neither, and they must name the same machine.
     fn instance(&mut self) -> Option<(InstanceId, InstanceArn)> {
         let id = self.optional("instance_id");
         let arn = self.optional("instance_arn");
@@ -204,8 +204,8 @@ impl Keys {
         Some((id, arn))
     }
 
-    /// Empty where it is not given: then GitHub is the one to refuse it. Whether it is too old depends on which GitHub,
-    /// so that is asked where a runner is registered.
+    /// Reads the version. It is empty if it is not given: then GitHub refuses a runner that is too old. Whether a
+    /// version is too old depends on the GitHub server, so this is checked when a runner is registered.
     fn runner_version(&mut self) -> String {
         let Some(version) = self.optional("runner.version") else { return String::new() };
         let numbers: Option<Vec<u64>> = version.split('.').map(|part| part.parse().ok()).collect();
@@ -236,7 +236,7 @@ impl Keys {
         None
     }
 
-    /// Places of file systems.
+    /// Reads a list of mount points.
     fn places(&mut self, key: &str) -> Vec<PathBuf> {
         let Some(value) = self.take(key) else { return Vec::new() };
         let place = |value: &Value| {
@@ -251,7 +251,7 @@ impl Keys {
         places.unwrap_or_default()
     }
 
-    /// Names of hosts.
+    /// Reads a list of host names.
     fn hosts(&mut self, key: &str) -> Vec<String> {
         let Some(value) = self.take(key) else { return Vec::new() };
         let host = |value: &Value| {
@@ -323,7 +323,8 @@ impl Keys {
         }
     }
 
-    /// A script that is named must be there; the one of a machine of its own may be missing.
+    /// Reads the post-run script. A script that is named must exist; the default script of a machine of its own may be
+    /// missing.
     fn post_run(&mut self, power: PowerOff) -> Option<OwnScript> {
         let named = self.optional("post_run_script").map(PathBuf::from);
         let timeout = self.duration("post_run_timeout", Duration::from_secs(60));

@@ -1,5 +1,5 @@
 //! Executes each [`Task`] on a real machine. Every runner lives in directories of its claim and in processes that carry
-//! its claim's name, so that both can be found and ended.
+//! its claim's name, so that both can be found and removed.
 
 mod clean;
 pub(crate) mod files;
@@ -43,13 +43,13 @@ use crate::system::clock::SystemClock;
 use crate::system::disk;
 use crate::task::{Executor, GithubFailure, Task, TaskOutcome, Written};
 
-/// How many credentials are kept out of the logs: those of a few claims.
+/// The number of credentials that are kept out of the logs: those of a few claims.
 const SECRETS: usize = 8;
 
 /// The runner package.
 #[derive(Clone, Debug)]
 pub struct PackageSource {
-    /// Where it is.
+    /// Its download address.
     pub url: reqwest::Url,
     /// Its SHA-256, in lower-case hexadecimal.
     pub sha256: String,
@@ -62,106 +62,107 @@ pub struct PackageSource {
 pub struct OwnScript {
     /// The script.
     pub script: PathBuf,
-    /// How long it may take.
+    /// Time limit for the script.
     pub timeout: Duration,
-    /// Whether it may be missing.
+    /// Whether the script may be missing.
     pub optional: bool,
 }
 
 /// The user that jobs run as.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Account {
-    /// The name.
+    /// The user's name.
     pub name: String,
     /// The user's id.
     pub uid: u32,
-    /// Its group's id.
+    /// The id of the user's group.
     pub gid: u32,
 }
 
 /// The settings of the executor.
 #[derive(Clone, Debug)]
 pub struct HostSettings {
-    /// Names the machine in the environment of every process it starts.
+    /// The name of the machine, set in the environment of every process it starts.
     pub machine: String,
-    /// Root-only files.
+    /// Directory for files that only root can read.
     pub state_dir: PathBuf,
-    /// Everything else.
+    /// Directory for all other files.
     pub work_dir: PathBuf,
     /// The runner package that the machine was launched with.
     pub package: PackageSource,
-    /// Hosts beside GitHub's that a claim's package may come from.
+    /// Hosts other than GitHub's from which a claim's package may be downloaded.
     pub package_hosts: Vec<String>,
     /// The pre-runner script, if there is one.
     pub pre_runner: Option<OwnScript>,
-    /// What is run after each claim, before its files go; may be run again for a clean-up that was cut short.
+    /// The script that runs after each claim, before its files are removed. It may run again for a clean-up that was
+    /// interrupted.
     pub post_run: Option<OwnScript>,
-    /// Whom jobs run as; the agent's own user when not given.
+    /// The user that jobs run as; the agent's own user if `None`.
     pub account: Option<Account>,
-    /// How it is tried whether jobs are kept from what is the machine's; not at all when not given.
+    /// How the isolation of jobs from the machine is checked; no check if `None`.
     pub isolation: Option<Isolation>,
-    /// Where a job may have left something.
+    /// Places where a job may have left files.
     pub places: SweepPaths,
-    /// How long a runner may take to end by itself.
+    /// Time limit for a runner to end by itself.
     pub stop: Duration,
-    /// Variables of the machine for every script it starts, beside what the agent sets itself.
+    /// Variables of the machine for every script it starts, in addition to those that the agent sets.
     pub variables: Vec<(String, String)>,
-    /// The control group jobs are born in, where there can be one.
+    /// The control group in which jobs are started, if the machine supports one.
     pub group: Option<JobGroup>,
-    /// Whether orphans become children of this process ([`adopt_orphans`]), so that none escapes it.
+    /// Whether orphaned processes become children of this process ([`adopt_orphans`]), so that none escapes.
     pub adopts_orphans: bool,
 }
 
-/// A machine.
+/// The executor of a machine's tasks.
 pub struct Host {
     settings: HostSettings,
     layout: Layout,
-    /// The job user, where it is not the agent's own user.
+    /// The ids of the job user, unless it is the agent's own user.
     ids: Option<Ids>,
-    /// File systems that programs of this user serve.
+    /// FUSE file systems that programs of the job user serve.
     mounts: Option<UserMounts>,
-    /// What survives claims, where their jobs are isolated.
+    /// The directories that survive claims, if jobs are isolated.
     keeps: Option<KeptStore>,
-    /// Runners that this process has started and must reap.
+    /// Runners that this process started and must reap.
     children: Mutex<BTreeMap<i32, Child>>,
-    /// The number of the next job's link. It begins with the seconds since boot, so that an agent that is started again
-    /// does not begin again: jails are made less often.
+    /// The number of the next jail's network link. It starts at the seconds since boot, so that a restarted agent does
+    /// not reuse recent numbers: jails are created less often than once per second.
     links: AtomicU32,
-    /// Held by every task that fills or empties the directories of claims, also by an abandoned one.
+    /// Held by every task that fills or empties the directories of claims, including abandoned ones.
     directories: Arc<tokio::sync::Mutex<()>>,
-    /// The package that the record names, or why it is not run; none where it names none.
+    /// The package that the record names, or the reason why it is not used; `None` if the record names no package.
     named: Mutex<Option<Result<PackageSource, String>>>,
-    /// The packages that this agent knows to be unpacked whole, by digest.
+    /// The packages that are known to be completely unpacked, by digest.
     unpacked: Mutex<BTreeMap<String, Slot>>,
-    /// What was prepared for the next claim. Whoever prepares it holds this.
+    /// The preparation of the next claim. The lock is held while it is being prepared.
     next: Arc<tokio::sync::Mutex<Option<Prepared>>>,
-    /// Of that, what the runner of the claim at hand is to be started in.
+    /// The prepared jail in which the runner of the current claim will be started.
     runner_jail: Mutex<Option<(ClaimId, StandingJail)>>,
-    /// The last credentials that scripts were given, to be taken out of what they wrote.
+    /// The last credentials that were passed to scripts; they are removed from the scripts' output.
     secrets: Mutex<VecDeque<String>>,
 }
 
-/// Makes this process the parent of every orphan below it.
+/// Makes this process the parent of every orphaned process below it.
 ///
 /// # Errors
-/// What the system says.
+/// The system call fails.
 pub fn adopt_orphans() -> std::io::Result<()> {
     Ok(nix::sys::prctl::set_child_subreaper(true)?)
 }
 
 impl Host {
-    /// The executor of a machine.
+    /// Creates the executor of a machine.
     ///
     /// # Errors
-    /// Its directories cannot be made.
+    /// Its directories cannot be created.
     pub fn new(mut settings: HostSettings) -> anyhow::Result<Self> {
         let layout = Layout::new(&settings.state_dir, &settings.work_dir);
         layout.make()?;
-        // Its mounts are made in jails alone.
+        // Kept directories are only mounted in jails.
         let account = settings.account.as_ref().filter(|_| settings.isolation.is_some());
         let keeps = account.map(|account| KeptStore::new(layout.keep(), (account.uid, account.gid)));
         if let Some(keeps) = &keeps {
-            // As the sweep meets it on its way.
+            // The path must be canonical, as the sweep finds it.
             let whole = settings.work_dir.canonicalize()?;
             settings.places.kept = Some(Layout::new(&settings.state_dir, &whole).keep());
             keeps.recover()?;

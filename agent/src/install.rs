@@ -14,34 +14,35 @@ use crate::host::users::account;
 use crate::host::{Account, MACHINE_INOTIFY, has_ipv6};
 use crate::system::disk;
 
-/// Where systemd looks for units of this machine's owner.
+/// Directory in which systemd looks for units of the machine's owner.
 const UNITS: &str = "etc/systemd/system";
-/// What is put there.
+/// The units that are written there.
 const FILES: [(&str, &str); 4] = [
     ("runyard-agent.service", include_str!("../../config/systemd/runyard-agent.service")),
     ("runyard-fuse.service", include_str!("../../config/systemd/runyard-fuse.service")),
     ("runyard-fuse-failed.service", include_str!("../../config/systemd/runyard-fuse-failed.service")),
     ("runyard-fuse.timer", include_str!("../../config/systemd/runyard-fuse.timer")),
 ];
-/// Who may reach the metadata service, and what jobs reach: by nft, and the same by iptables for each family.
+/// Rules that restrict access to the metadata service, and the destinations of jobs: for nft, and the same for iptables
+/// in each address family.
 const RULES: &str = include_str!("../../config/systemd/metadata.nft");
 const RULES_4: &str = include_str!("../../config/systemd/metadata.iptables");
 const RULES_6: &str = include_str!("../../config/systemd/metadata.ip6tables");
-/// How many connections the jobs of a machine have at the same time. The machine tracks them in one table with its own,
-/// which has room for 65 536 or more.
+/// The maximum number of connections that the jobs of a machine have at the same time. The machine tracks them in one
+/// table with its own, which has room for 65 536 or more.
 const CONNECTIONS: &str = "16384";
-/// Where the job user's home is in its own view; outside it is root's and empty.
+/// Parent of the job user's home in its own view; outside of it, the home is owned by root and empty.
 const HOMES: &str = "/home";
 
-/// Makes the job user, writes the units, and starts them, the watchdog timer first.
+/// Creates the job user, writes the units, and starts them, the watchdog timer first.
 ///
 /// # Errors
-/// What did not succeed; the machine is then of no use.
+/// The step that failed; the machine is then unusable.
 pub fn install(job_user: Option<&str>) -> anyhow::Result<()> {
     if let Some(name) = job_user {
         make_account(name)?;
     }
-    // Without one, the machine would retry for its whole life.
+    // Without the firewall, the machine would retry for its whole life.
     imds_firewall()?;
     write_units(Path::new("/"))?;
     call("systemctl", &["daemon-reload"], None)?;
@@ -52,14 +53,14 @@ pub fn install(job_user: Option<&str>) -> anyhow::Result<()> {
 /// Creates the job user, which must not be able to log in or run anything but jobs.
 ///
 /// # Errors
-/// There is one of that name already which could, or none can be made.
+/// An account of that name already exists and is able to, or none can be created.
 pub fn make_account(name: &str) -> anyhow::Result<()> {
     let look = || nix::unistd::User::from_name(name).context("job_user");
     if look()?.is_none() {
         let home = format!("{HOMES}/{name}");
         let words = ["--system", "--user-group", "--no-create-home", "--home-dir", &home];
         call("useradd", &[&words[..], &["--shell", "/usr/sbin/nologin", name]].concat(), None)?;
-        // Of a system's account, `useradd` writes no end.
+        // `useradd` sets no expiry date for a system account.
         call("usermod", &["--expiredate", "1970-01-02", name], None)?;
     }
     let user = look()?.with_context(|| format!("{name} is not there"))?;
@@ -72,21 +73,21 @@ pub fn make_account(name: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes the units below a root.
+/// Writes the units below a root directory.
 fn write_units(root: &Path) -> anyhow::Result<()> {
     let units = root.join(UNITS);
     fs::create_dir_all(&units).map_err(|e| disk::at(&units, &e))?;
     for (name, text) in FILES {
         let path = units.join(name);
         fs::write(&path, text).map_err(|e| disk::at(&path, &e))?;
-        // They hold no secret, and systemd warns of one that only root can read.
+        // The units contain no secret, and systemd warns about a unit that only root can read.
         fs::set_permissions(&path, Permissions::from_mode(0o644)).map_err(|e| disk::at(&path, &e))?;
     }
     Ok(())
 }
 
-/// Shuts the metadata service to everybody but root, and keeps jobs from the machine itself; by nft, or else by
-/// iptables for both families.
+/// Restricts the metadata service to root, and keeps jobs from the machine itself; with nft, or else with iptables for
+/// both address families.
 ///
 /// # Errors
 /// Neither works.
@@ -101,11 +102,11 @@ pub fn imds_firewall() -> anyhow::Result<()> {
     let both = || {
         tables("iptables", RULES_4, &["filter INPUT", "filter FORWARD", "filter OUTPUT", "nat POSTROUTING"])?;
         let new = ["-m", "conntrack", "--ctstate", "NEW"];
-        // All together, whatever their addresses.
+        // Counts all connections together, regardless of their addresses.
         let over =
             ["-m", "connlimit", "--connlimit-above", CONNECTIONS, "--connlimit-mask", "0", "-j", "REJECT"];
         bound_connections("iptables", &[&["-A", "runyard-BOUND"][..], &new, &over].concat());
-        // A kernel without the family has no such service in it either.
+        // A kernel without IPv6 cannot reach the service over IPv6 either.
         if !has_ipv6() {
             return Ok(());
         }
@@ -114,14 +115,15 @@ pub fn imds_firewall() -> anyhow::Result<()> {
     both().with_context(|| format!("{nft:#}: jobs could take this machine's role"))
 }
 
-/// Sets what the kernel has one of for the whole machine.
+/// Sets kernel parameters that apply to the whole machine.
 fn kernel_settings() -> anyhow::Result<()> {
     let kernel = Path::new("/proc/sys/kernel");
     let set = |path: &Path, value: &str| fs::write(path, value).map_err(|e| disk::at(path, &e));
-    // What a job's crash would tell the next one: programs of root's that keep cores, and the kernel's own log.
+    // Prevents a job's crash from exposing data to the next job: through programs of root that store core dumps, and
+    // through the kernel log.
     set(&kernel.join("core_pattern"), "core")?;
     set(&kernel.join("dmesg_restrict"), "1")?;
-    // Since Linux 6.6; the unit's filter is for its own processes on every kernel.
+    // Since Linux 6.6; the unit's filter applies to its own processes on every kernel.
     let io_uring = kernel.join("io_uring_disabled");
     if io_uring.exists() {
         set(&io_uring, "2")?;
@@ -136,15 +138,17 @@ fn kernel_settings() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A kernel may lack what counts connections; then one job can fill the machine's table while it runs.
+/// Limits the connections of jobs. A kernel may be unable to count connections; then one job can fill the machine's
+/// table while it runs.
 fn bound_connections(program: &str, rule: &[&str]) {
     if let Err(error) = call(program, rule, None) {
         tracing::warn!("the connections of jobs are not bounded: {error:#}");
     }
 }
 
-/// Beside rules of nft's there may be some of iptables' that drop what is passed on, as Docker's engine has it. What
-/// goes from a job to elsewhere is not for them; where there is no iptables, there are none.
+/// Accepts the forwarded traffic of jobs in iptables. Beside nft rules there may be iptables rules that drop forwarded
+/// packets, for example those of Docker's engine. They are not meant for the traffic of jobs to other hosts; where
+/// there is no iptables, there are none.
 fn accept_forwarded() {
     let replies = ["-o", "ryjob+", "-m", "conntrack", "--ctstate", "ESTABLISHED,RELATED"];
     for rule in [&["-i", "ryjob+"][..], &replies] {
@@ -155,7 +159,7 @@ fn accept_forwarded() {
     }
 }
 
-/// Writes chains of our own, and has the kernel's go there first.
+/// Writes our own chains, and makes the kernel's chains jump to them first.
 fn tables(program: &str, rules: &str, chains: &[&str]) -> anyhow::Result<()> {
     call(&format!("{program}-restore"), &["--noflush"], Some(rules))?;
     for (table, chain) in chains.iter().filter_map(|words| words.split_once(' ')) {
@@ -209,7 +213,7 @@ mod tests {
         assert!(timer.contains("OnBootSec=") && !timer.contains("OnCalendar="), "monotonic time only");
     }
 
-    /// What a unit says of a key.
+    /// Returns the value of a key in a unit.
     fn says<'a>(unit: &str, key: &str) -> Option<&'a str> {
         let text = FILES.iter().find(|(name, _)| *name == unit).expect("it is installed").1;
         text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='))

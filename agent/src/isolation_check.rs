@@ -12,30 +12,30 @@ use std::time::Duration;
 
 use reqwest::Url;
 
-/// Longest wait for something that should not answer.
+/// Longest wait for a target that should not respond.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// What is mounted anew for each job, in memory or by the kernel.
+/// Mounts that are created for each job, in memory or by the kernel.
 const OF_ONE_JOB: [&str; 6] = ["/dev", "/dev/pts", "/dev/shm", "/dev/mqueue", "/run", "/proc"];
-/// Whoever may speak to these is root.
+/// Sockets that give root access to every user who can connect to them.
 const DAEMONS: [&str; 3] =
     ["/var/run/docker.sock", "/run/containerd/containerd.sock", "/run/podman/podman.sock"];
 
-/// What is to be out of reach.
+/// The resources that must be out of reach.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Targets {
-    /// The metadata service, by each of its addresses.
+    /// The metadata service, with each of its addresses.
     pub metadata: Vec<Url>,
-    /// A process of root's.
+    /// The id of a process of root.
     pub agent: u32,
-    /// On which port something of the machine's listens at all its addresses.
+    /// A port on which the machine listens at all its addresses.
     pub machine: Option<u16>,
-    /// What must be neither read nor changed.
+    /// Paths that must be neither readable nor writable.
     pub secret: Vec<PathBuf>,
-    /// What must not be changed.
+    /// Paths that must not be writable.
     pub fixed: Vec<PathBuf>,
 }
 
-/// Everything that could be reached, in words; none is good.
+/// Returns a description of everything that could be reached; an empty list is good.
 #[must_use]
 pub fn reached(targets: &Targets) -> Vec<String> {
     let mut found = Vec::new();
@@ -82,15 +82,15 @@ pub fn reached(targets: &Targets) -> Vec<String> {
     found
 }
 
-/// Where the kernel sends what it knows no other way for: the gateways of `/proc/net/route`, in the machine's own order
-/// of bytes.
+/// Returns the gateways for packets without another route, from `/proc/net/route`, which uses the machine's own byte
+/// order.
 fn gateways(routes: &str) -> Vec<Ipv4Addr> {
     let fields = routes.lines().filter_map(|line| line.split_whitespace().nth(2));
     let gateways = fields.filter_map(|field| u32::from_str_radix(field, 16).ok());
     gateways.filter(|gateway| *gateway != 0).map(|gateway| Ipv4Addr::from(gateway.to_ne_bytes())).collect()
 }
 
-/// What this process has that a job must not, by its `/proc/self/status`.
+/// Returns the privileges of this process that a job must not have, from its `/proc/self/status`.
 fn held(status: &str) -> Vec<String> {
     let field = |name: &str| {
         let value = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
@@ -112,7 +112,7 @@ fn held(status: &str) -> Vec<String> {
     wanted.into_iter().filter_map(differs).collect()
 }
 
-/// Files that whoever started this left open, beside what it writes to and what it is read from.
+/// Returns the open files that this process inherited, except for its standard streams.
 fn open_beside_the_log() -> Vec<String> {
     let links = read_dir("/proc/self/fd").into_iter().flatten().flatten();
     let others = links.filter(|link| !["0", "1", "2"].iter().any(|usual| link.file_name() == *usual));
@@ -121,7 +121,7 @@ fn open_beside_the_log() -> Vec<String> {
     files.filter(|file| !file.ends_with("fd")).map(|file| file.display().to_string()).collect()
 }
 
-/// What is mounted writable and is not made for one job alone, by `/proc/self/mountinfo`.
+/// Returns the writable mounts that are not created for one job alone, from `/proc/self/mountinfo`.
 fn lasting(mountinfo: &str) -> Vec<&str> {
     fn place(line: &str) -> Option<(&str, &str)> {
         let mut fields = line.split(' ').skip(4);
@@ -132,7 +132,7 @@ fn lasting(mountinfo: &str) -> Vec<&str> {
     writable.map(|(place, _)| place).filter(|place| !OF_ONE_JOB.contains(place)).collect()
 }
 
-/// A file opens for writing, or a directory takes a new entry.
+/// Returns whether a file can be opened for writing, or whether a directory accepts a new entry.
 fn writable(path: &Path) -> bool {
     if !path.is_dir() {
         return OpenOptions::new().append(true).open(path).is_ok();
@@ -143,7 +143,8 @@ fn writable(path: &Path) -> bool {
     made
 }
 
-/// Whether anything at all comes back: a token, or a refusal, would do for a thief to go on.
+/// Returns whether there is any response at all: a token, or even a refusal, would be enough for an attacker to
+/// continue.
 fn answers(url: &Url) -> bool {
     let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else { return false };
     let Ok(addresses) = (host.trim_matches(['[', ']']), port).to_socket_addrs() else { return false };
@@ -170,10 +171,10 @@ fn becomes_root() -> bool {
     sudo.is_ok_and(|status| status.success())
 }
 
-/// Reads the words [`arguments`] wrote.
+/// Parses the arguments that [`arguments`] returned.
 ///
 /// # Errors
-/// What is missing.
+/// The argument that is missing.
 pub fn parse(words: impl IntoIterator<Item = String>) -> Result<Targets, String> {
     let mut words = words.into_iter();
     let mut next = |what: &str| words.next().ok_or_else(|| format!("probe: {what}: missing"));
@@ -197,7 +198,7 @@ pub fn parse(words: impl IntoIterator<Item = String>) -> Result<Targets, String>
     Ok(targets)
 }
 
-/// The words that say what to try.
+/// Returns the command line arguments for these targets.
 #[must_use]
 pub fn arguments(targets: &Targets) -> Vec<String> {
     let named = |kind: &'static str| move |path: &PathBuf| format!("{kind}={}", path.display());

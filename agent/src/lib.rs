@@ -1,6 +1,6 @@
 //! The agent of a machine. It registers the runner for the claim that the instance record names, cleans up afterwards,
-//! sends heartbeats, and ends the machine at its deadline. The pure [`step`] decides what to do; everything else reads,
-//! acts and reports.
+//! sends heartbeats, and ends the machine at its deadline. The pure [`step`] decides the next task; everything else
+//! reads, acts and reports.
 
 pub mod agent;
 pub mod config;

@@ -39,9 +39,9 @@ use tracing_subscriber::fmt::writer::MakeWriterExt as _;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// Where user data puts the configuration.
+/// Directory to which user data writes the configuration.
 const STATE_DIR: &str = "/run/runyard";
-/// The lengths that the watchdog timer uses when it cannot read the configuration.
+/// The time limits that the watchdog timer uses if it cannot read the configuration.
 const LENGTHS: Lengths =
     Lengths { created: std::time::Duration::from_secs(900), grace: std::time::Duration::from_secs(300) };
 
@@ -87,8 +87,9 @@ fn main() -> ExitCode {
     }
 }
 
-/// `RUST_LOG` is levels by target, `runyard_agent=debug,warn`; a language of spans and patterns would double the weight
-/// of logging. Libraries say at most `info`: below it they print requests whole, with what is secret in them.
+/// Sets up logging to standard error. `RUST_LOG` contains levels by target, `runyard_agent=debug,warn`; a language of
+/// spans and patterns would double the size of the logging code. Libraries log at `info` at most: below it they print
+/// complete requests, with the secrets in them.
 fn log_to_stderr() -> Ring {
     let ring = Ring::default();
     let kept = ring.clone();
@@ -122,12 +123,12 @@ fn run(path: &Path, ring: Ring) -> anyhow::Result<End> {
     host::adopt_orphans().context("cannot become the parent of orphans")?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ended = runtime.block_on(serve(config, path, ring))?;
-    // Abandoned work may still hold a thread; the end does not wait for it.
+    // Abandoned work may still hold a thread; the exit does not wait for it.
     runtime.shutdown_background();
     Ok(ended)
 }
 
-/// Ends when somebody tells the agent to stop.
+/// Returns a token that is cancelled on SIGTERM or SIGINT.
 fn until_told() -> anyhow::Result<CancellationToken> {
     let stop = CancellationToken::new();
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
@@ -143,7 +144,7 @@ fn until_told() -> anyhow::Result<CancellationToken> {
     Ok(stop)
 }
 
-/// What is needed to see that jobs cannot reach what they must not.
+/// Returns the settings of the check that jobs are isolated.
 fn isolation(path: &Path, metadata: &str, home: &Path) -> anyhow::Result<Isolation> {
     Ok(Isolation {
         program: std::env::current_exe().context("the agent's own program")?,
@@ -221,7 +222,8 @@ async fn serve(config: Config, path: &Path, ring: Ring) -> anyhow::Result<End> {
     Ok(agent::run(parts, stop).await?)
 }
 
-/// Only on a machine of its own: elsewhere nobody would remove the group when the machine is gone.
+/// Returns the control group of jobs, only on a machine of its own: elsewhere nobody would remove the group after the
+/// machine has ended.
 fn job_group(power: PowerOff) -> Option<JobGroup> {
     match power {
         PowerOff::Exit => None,
@@ -233,16 +235,16 @@ fn job_group(power: PowerOff) -> Option<JobGroup> {
     }
 }
 
-/// Which machine this is.
+/// The identity of this machine.
 struct Machine {
     id: InstanceId,
     arn: InstanceArn,
-    /// Where notices come from, if it may be taken back.
+    /// The source of interruption notices, if EC2 may reclaim the machine.
     watched: Option<Arc<Metadata>>,
 }
 
 impl Machine {
-    /// As the metadata service says.
+    /// Reads the identity from the metadata service.
     async fn ask(endpoint: &str, table: &TableName) -> anyhow::Result<Self> {
         let metadata = Arc::new(Metadata::new(endpoint)?);
         let identity = metadata.identity().await.context("which machine this is")?;
@@ -263,7 +265,7 @@ impl Machine {
     }
 }
 
-/// Powers the machine off if its time is over. A configuration that cannot be read is no way out.
+/// Powers the machine off if its deadline has passed, even if the configuration cannot be read.
 fn run_watchdog(path: &Path) -> anyhow::Result<()> {
     let (file, lengths) = match read(path) {
         Ok(config) => (config.state_dir.join("threshold"), config.timing.guard),
@@ -291,7 +293,7 @@ fn run_watchdog(path: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// As the job ended; [`host::NO_JAIL`] if none was started.
+/// Runs a stage of a jail. Returns the exit code of the job, or [`host::NO_JAIL`] if none was started.
 fn in_jail(words: Vec<OsString>) -> ExitCode {
     match host::enter(words) {
         Ok(code) => ExitCode::from(code),
@@ -302,7 +304,8 @@ fn in_jail(words: Vec<OsString>) -> ExitCode {
     }
 }
 
-/// 0: nothing can be reached; 1: something; 2: it was called wrongly.
+/// Prints the resources that can be reached. Exit codes: 0 if there are none; 1 if there are any; 2 for invalid
+/// arguments.
 fn tell_reached(words: Vec<String>) -> ExitCode {
     let targets = match isolation_check::parse(words) {
         Ok(targets) => targets,
@@ -318,7 +321,7 @@ fn tell_reached(words: Vec<String>) -> ExitCode {
     if found.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// The user jobs run as, and its home.
+/// Returns the user that jobs run as, and its home directory.
 fn account(name: &str) -> anyhow::Result<(Account, PathBuf)> {
     let Some(user) = nix::unistd::User::from_name(name).context("job_user")? else {
         bail!("job_user: there is no user {name:?}; create it, or leave job_user out");

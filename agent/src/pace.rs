@@ -1,7 +1,7 @@
-//! How soon does the agent read its record again? While something is awaited that the record will show (a claim, a
-//! credential), it reads the sooner the less time has passed since the record last changed: in a busy yard the next
-//! claim comes soon. The reads that this adds are made up for by slightly longer pauses afterwards, so that an hour in
-//! which nothing comes costs no read more than the poll interval says.
+//! Computes the pause before the agent reads its record again. While it waits for a change of the record (a claim, a
+//! credential), the pause is shorter the less time has passed since the record last changed: in a busy yard the next
+//! claim comes soon. Slightly longer pauses afterwards compensate for the additional reads, so that an hour without a
+//! change costs no read more than the poll interval implies.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ use crate::step::orders::{Orders, Sight};
 
 /// Shortest pause between two reads.
 const SHORTEST: Duration = Duration::from_millis(50);
-/// A pause is at most this part of the time since the record last changed.
+/// A pause is at most the time since the record last changed, divided by this.
 const PART: u32 = 50;
-/// So much of the poll interval is added to a pause until the reads that were made early are made up for.
+/// The poll interval, divided by this, is added to a pause until the early reads are compensated.
 const MADE_UP: u32 = 20;
 
-/// What the record shows of an agent's work; a deadline that moves on is no change of it.
+/// The part of the record that shows an agent's work; a later deadline is not a change of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Standing {
     state: State,
@@ -40,7 +40,7 @@ impl Standing {
         }
     }
 
-    /// Whether the agent waits for what the record will show next, and has nothing to do until then.
+    /// Returns whether the agent waits for the next change of the record, and has nothing to do until then.
     fn awaits_something(&self) -> bool {
         match self.state {
             State::Created | State::Claimed => !self.registration,
@@ -53,9 +53,9 @@ impl Standing {
 /// The pauses between reads of the instance record.
 pub(crate) struct Pace {
     poll: Duration,
-    /// What the record showed last, and since when.
+    /// The last state of the record, and the time of its first read.
     standing: Option<(Standing, Instant)>,
-    /// How much less than the poll interval the pauses were, all together.
+    /// The total time by which the pauses were shorter than the poll interval.
     ahead: Duration,
 }
 
@@ -64,7 +64,7 @@ impl Pace {
         Self { poll, standing: None, ahead: Duration::ZERO }
     }
 
-    /// The pause after a read that showed this.
+    /// Returns the pause after a read with this result.
     pub(crate) fn after(&mut self, sight: &Sight, now: Instant) -> Duration {
         let Some(orders) = sight.orders() else {
             self.standing = None;
@@ -115,7 +115,7 @@ mod tests {
         })
     }
 
-    /// When the reads happen in so much time after the record began to show this.
+    /// Returns the times of the reads within this period after the record changed to this state.
     fn reads(sight: &Sight, time: Duration) -> Vec<Duration> {
         let (mut pace, begun) = (Pace::new(POLL), Instant::now());
         let (mut at, mut reads) = (Duration::ZERO, Vec::new());
@@ -130,7 +130,7 @@ mod tests {
     async fn an_idle_hour_costs_not_a_read_more_than_the_poll_interval_says() {
         let idle = reads(&orders(State::Idle, false), HOUR);
         assert!(idle.len() <= 3600, "{}", idle.len());
-        // And every later hour as many as it says, to the read.
+        // Every later hour has exactly the number of reads that the poll interval implies.
         let long = reads(&orders(State::Idle, false), HOUR * 5);
         let of_hour =
             |hour: u32| long.iter().filter(|at| (HOUR * hour..HOUR * (hour + 1)).contains(*at)).count();

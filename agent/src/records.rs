@@ -13,63 +13,62 @@ use runyard_core::ports::{Store, StoreError};
 use crate::step::Stored;
 use crate::step::orders::Sight;
 
-/// A change of the agent's own record; `heartbeatSeq` rises with every one.
+/// A change of the agent's own record; every change increments `heartbeatSeq`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Change {
     /// Attributes and their new values.
     pub set: Item,
-    /// Attributes that go.
+    /// Attributes to remove.
     pub remove: BTreeSet<String>,
 }
 
 /// A machine's two records.
 #[async_trait]
 pub trait Records: Send + Sync {
-    /// The instance record, strongly consistent.
+    /// Reads the instance record, with strong consistency.
     ///
     /// # Errors
-    /// The store did not answer.
+    /// The store did not respond.
     async fn instance(&self) -> Result<Sight, StoreError>;
 
-    /// The agent's own record.
+    /// Reads the agent's own record.
     ///
     /// # Errors
-    /// The store did not answer.
+    /// The store did not respond.
     async fn own(&self) -> Result<Stored, StoreError>;
 
-    /// Changes the agent's own record, if it exists, and answers what it shows then: [`Stored::Absent`] when there is
-    /// none.
+    /// Changes the agent's own record, if it exists, and returns its new state: [`Stored::Absent`] if there is none.
     ///
     /// # Errors
-    /// The store did not answer, or refused for another reason.
+    /// The store did not respond, or refused for another reason.
     async fn write(&self, change: &Change) -> Result<Stored, StoreError>;
 
-    /// Writes the machine's `log` record, whatever was in it.
+    /// Writes the machine's `log` record, and replaces its former contents.
     ///
     /// # Errors
-    /// The store did not answer, or refused.
+    /// The store did not respond, or refused.
     async fn log(&self, item: &Item) -> Result<(), StoreError>;
 }
 
-/// The key of a machine's `log` record. Its kind is none of those that operators read.
+/// Returns the key of a machine's `log` record. Operators read no records of its kind.
 pub fn log_key(arn: &InstanceArn) -> RecordId {
     RecordId::new(Agent::key_of(arn).pk(), "log")
 }
 
-/// The records in the table. Generic, so that a program links what is called here and no more of a store.
+/// The records in the table. Generic, so that a program links only those functions of a store that are called here.
 pub struct TableRecords<S> {
     store: Arc<S>,
     arn: InstanceArn,
 }
 
 impl<S: Store> TableRecords<S> {
-    /// The records of one machine.
+    /// Creates the records of one machine.
     pub fn new(store: Arc<S>, arn: InstanceArn) -> Self {
         Self { store, arn }
     }
 }
 
-/// Others may have broken its own record; then every field is written again.
+/// Reads the agent's own record. Others may have damaged it; then every field is written again.
 fn stored(item: Option<&Item>) -> Stored {
     match item.map(read::<Agent>) {
         None => Stored::Absent,

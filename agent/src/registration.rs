@@ -1,5 +1,5 @@
 //! The registration loop. It calls the pure step, writes the resulting state to disk, and starts or abandons tasks
-//! accordingly. After every event it judges everything anew.
+//! accordingly. After every event it evaluates the step again.
 
 use std::io;
 use std::path::PathBuf;
@@ -21,12 +21,13 @@ use crate::system::backoff::{Backoff, chance};
 use crate::system::disk;
 use crate::task::{Executor, Task, TaskOutcome};
 
-/// Longest wait between two reads while the table does not answer.
+/// Longest wait between two reads while the table does not respond.
 const LONGEST: Duration = Duration::from_secs(10);
-/// Longest wait for the record after GitHub forgot a runner; without the table the machine goes on by itself.
+/// Longest wait for the record after GitHub forgot a runner; without the table the machine continues by itself.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// Reads the instance record at every poll, sooner while something is awaited, and publishes it. A failed read changes nothing.
+/// Reads the instance record at every poll, sooner while a change is expected, and publishes it. A failed read changes
+/// nothing.
 pub async fn read_record(
     records: Arc<dyn Records>,
     poll: Duration,
@@ -57,7 +58,7 @@ pub async fn read_record(
     stop.run_until_cancelled(reading).await;
 }
 
-/// Logs what changed in the record.
+/// Logs the changes of the record.
 fn note(before: &Sight, now: &Sight) {
     match now {
         Sight::Orders(orders) => {
@@ -86,15 +87,15 @@ pub struct RegistrationLoop {
     pub entropy: Arc<dyn Entropy>,
     /// The key that opens credentials.
     pub key: AgentKey,
-    /// Where the local state is kept.
+    /// The file of the local state.
     pub file: PathBuf,
-    /// How long a runner that ended unasked waits for its new box.
+    /// How long a runner that ended unrequested waits for its new credential.
     pub reregister: Duration,
     /// The instance record.
     pub seen: watch::Receiver<Sight>,
-    /// What the agent's own record shows.
+    /// The state of the agent's own record.
     pub stored: watch::Receiver<Stored>,
-    /// What it should show.
+    /// The state that the agent's own record should have.
     pub status: watch::Sender<AgentStatus>,
 }
 
@@ -104,8 +105,8 @@ struct Doing {
 }
 
 impl RegistrationLoop {
-    /// Runs until the machine has to end and returns the reason; none when it is stopped. A running runner is then left
-    /// alone: the next agent finds it.
+    /// Runs until the machine has to end and returns the reason; `None` if it is stopped. In this case it does not
+    /// touch a running runner: the next agent finds it.
     ///
     /// # Errors
     /// The local state cannot be read or written: without it no signal would be reliable.
@@ -120,7 +121,8 @@ impl RegistrationLoop {
                 local = effects.local;
             }
             self.status.send_if_modified(|status| {
-                // What keeps a runner from listening can wait for the next beat: it may be over by then.
+                // The obstacle that keeps a runner from listening can wait for the next heartbeat: it may be over by
+                // then.
                 let trouble = status.trouble.clone();
                 let changed = *status != AgentStatus { trouble, ..effects.status.clone() };
                 *status = effects.status.clone();
@@ -130,7 +132,7 @@ impl RegistrationLoop {
                 return Ok(Some(why));
             }
             let named = package(&self.seen.borrow(), &local);
-            // What is prepared of another package is of no use.
+            // Preparations with another package cannot be used.
             let prepared_anew = named != in_use && matches!(effects.task, Task::Idle);
             if named != in_use {
                 self.executor.use_package(named.as_ref());
@@ -145,7 +147,7 @@ impl RegistrationLoop {
             tokio::select! {
                 biased;
                 outcome = async { (&mut doing.as_mut().expect("guarded").outcome).await }, if doing.is_some() => {
-                    // Not in the line of the log, which may be off: what is done must not be waited for again.
+                    // Not inside the log statement, which may be disabled: a completed future must not be polled again.
                     let task = doing.take().map(|doing| doing.task);
                     tracing::info!(?task, ?outcome, "done");
                     if outcome.is_forgotten() {
@@ -169,12 +171,13 @@ impl RegistrationLoop {
         }
     }
 
-    /// Waits for a read of the record that began after this. Whoever removed the runner at GitHub wrote before that
-    /// what is to become of the machine: a claim that a person wants to see must not be cleaned for another runner.
+    /// Waits for a read of the record that began after this call. The party that removed the runner at GitHub has first
+    /// written the future of the machine to the record: a claim that a person wants to inspect must not be cleaned for
+    /// another runner.
     async fn look_again(&mut self, stop: &CancellationToken) {
         self.seen.borrow_and_update();
         let reads = async {
-            // The first may have begun before.
+            // The first read may have begun before.
             for _ in 0..2 {
                 self.seen.changed().await.ok();
             }
@@ -191,7 +194,7 @@ impl RegistrationLoop {
     fn begin(&self, task: Task, clean: bool) -> Option<Doing> {
         let (executor, order) = (self.executor.clone(), task.clone());
         if matches!(task, Task::Idle) {
-            // It goes on until there is something else to do.
+            // It runs until there is another task.
             let outcome = async move {
                 executor.prepare().await;
                 std::future::pending().await

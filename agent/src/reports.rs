@@ -1,4 +1,4 @@
-//! What the agent tells about its machine: heartbeats, the console, logs, and interruption notices.
+//! The agent's reports on its machine: heartbeats, the console, logs, and interruption notices.
 
 pub mod beat;
 pub mod console;

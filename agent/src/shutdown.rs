@@ -1,4 +1,4 @@
-//! How a machine ends: by its guard, by the timer that survives the agent, and by a shutdown.
+//! The end of a machine: by its guard, by the timer that survives the agent, and by a shutdown.
 
 pub mod guard;
 pub mod power;

@@ -1,8 +1,8 @@
 //! The pure step: computes from the instance record, the agent record, the local state and the time which task should
-//! run and which signal the record should show. It reads nothing and does nothing. Signals are levels, so a repeated
-//! call gives the same result.
+//! run and which signal the record should show. It performs no I/O. Signals are levels, so a repeated call gives the
+//! same result.
 //!
-//! Over 400 lines: one decision, whose stages are matched one by one.
+//! Over 400 lines: one decision, with stages that are matched one by one.
 
 use std::time::Duration;
 
@@ -23,20 +23,20 @@ mod anew_tests;
 pub mod local;
 pub mod orders;
 
-/// Its own record, as far as the agent knows it.
+/// The agent's own record, as far as it is known.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Stored {
     /// Not read yet.
     #[default]
     Unknown,
-    /// There is none.
+    /// The record does not exist.
     Absent,
-    /// What it shows.
+    /// The contents of the record.
     Known(Box<Agent>),
 }
 
 impl Stored {
-    /// The record, if there is one.
+    /// Returns the record, if there is one.
     pub fn agent(&self) -> Option<&Agent> {
         match self {
             Self::Known(agent) => Some(agent),
@@ -51,70 +51,72 @@ pub struct View<'a> {
     pub sight: &'a Sight,
     /// The agent's own record.
     pub stored: &'a Stored,
-    /// What is on disk.
+    /// The state on disk.
     pub local: &'a Local,
     /// The key that opens credentials.
     pub key: &'a AgentKey,
     /// Monotonic time.
     pub now: Duration,
-    /// How long a runner that ended unasked waits for its new box before it is started again as it was.
+    /// How long a runner that ended unrequested waits for its new credential before it is restarted with its old
+    /// registration.
     pub reregister: Duration,
 }
 
-/// A signal the stored record should show.
+/// A signal that the stored record should show.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Say {
-    /// Which.
+    /// The signal.
     pub signal: Signal,
-    /// For which claim.
+    /// Its claim.
     pub claim: Option<ClaimId>,
-    /// Its run, for people.
+    /// The run of the claim, for people.
     pub run: String,
-    /// Why, for people.
+    /// The reason, for people.
     pub detail: Option<String>,
 }
 
-/// What the agent's record should show.
+/// The state that the agent's record should have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AgentStatus {
-    /// The signal; none leaves what is there.
+    /// The signal; `None` leaves the record as it is.
     pub say: Option<Say>,
     /// The runner's name.
     pub runner_name: Option<String>,
-    /// GitHub's number of the runner, for the operator to remove it.
+    /// GitHub's id of the runner, with which the operator removes it.
     pub runner_id: Option<u64>,
-    /// Mode `job`: the last box used up.
+    /// Mode `job`: the number of the last credential that was used up.
     pub registration_done: Option<u64>,
-    /// What the machine keeps for later claims.
+    /// The directories that the machine keeps for later claims.
     pub kept: KeptDirectories,
-    /// The runner that is registered ahead of a claim, or that its claim took so.
+    /// The runner that is registered ahead of a claim, or that its claim took over.
     pub ahead: Option<AheadReport>,
-    /// What keeps the claim's runner from listening.
+    /// The obstacle that keeps the claim's runner from listening.
     pub trouble: Option<Trouble>,
 }
 
-/// The answer.
+/// The output of the step.
 #[derive(Clone, Debug)]
 pub struct Effects {
-    /// The local state, to be on disk before anything else happens.
+    /// The local state, which must be on disk before anything else happens.
     pub local: Local,
-    /// What the agent's record should show.
+    /// The state that the agent's record should have.
     pub status: AgentStatus,
-    /// What should be in progress; anything else is to be abandoned.
+    /// The task that should be in progress; any other task must be abandoned.
     pub task: Task,
-    /// The machine is to end at once, and why.
+    /// The reason why the machine must end at once, if it must.
     pub power_off: Option<&'static str>,
 }
 
-/// Decides which task runs, which signal the agent record shows and what the disk keeps.
+/// Decides which task runs, which signal the agent record shows and which state is on disk.
 ///
 /// # Guarantees
 /// - Pure and total: the same view gives the same effects, and calling it again after they were applied changes
 ///   nothing.
-/// - A claim is served once. After it was given up or answered for, it is not begun again, also after a restart,
-///   because `local` is on disk before the task starts.
-/// - No record is no command: without an instance record the task at hand goes on, and nothing is begun or given up.
-/// - The machine is powered off only where its record says `terminated`.
+/// - A claim is served once. After it was abandoned or answered, it is not started again, also after a restart, because
+///   `local` is on disk before the task starts.
+/// - A missing record is no command: without an instance record the current task continues, and nothing is started or
+///   abandoned.
+/// - The machine is powered off only if the state in its record is `terminated`.
 /// - A signal names the claim that it answers, and `UD_REMOVE_REG_OK` follows only a clean-up that was proved.
 ///
 /// # Assumes
@@ -140,10 +142,10 @@ pub fn step(view: &View<'_>) -> Effects {
     Effects { local, status, task, power_off: terminated.then_some("the record says terminated") }
 }
 
-/// The task for the claim in the record and the claim at hand.
+/// Returns the task for the claim in the record and the current claim.
 fn claim_task(view: &View<'_>, orders: Option<&Orders>, local: &mut Local) -> Task {
     let Some(orders) = orders else {
-        // No record is no command: the task in progress goes on, and nothing is begun or given up.
+        // A missing record is no command: the task in progress continues, and nothing is started or abandoned.
         let live = local.claim.as_mut().filter(|served| !over(&served.stage));
         return live.or(local.ahead.as_mut()).map_or(Task::Idle, |served| go_on(view, served));
     };
@@ -179,7 +181,7 @@ fn claim_task(view: &View<'_>, orders: Option<&Orders>, local: &mut Local) -> Ta
     }
 }
 
-/// A new claim; none when its signal was written before this agent lost its local state.
+/// Creates a new claim; `None` if its signal was written before this agent lost its local state.
 fn accept(view: &View<'_>, orders: &Orders, claim: &ClaimId, local: &Local) -> Option<Served> {
     let stage = if !orders.run.is_empty() {
         match (&local.tainted, &orders.jobs, &orders.runner) {
@@ -212,8 +214,8 @@ fn accept(view: &View<'_>, orders: &Orders, claim: &ClaimId, local: &Local) -> O
     Some(served)
 }
 
-/// The runner package of the runner at rest and of the claim at hand; between two claims the one that the next claim
-/// most likely names.
+/// Returns the runner package of the idle runner that is registered ahead, or of the current claim; between two claims
+/// the one that the next claim most likely names.
 pub fn package(sight: &Sight, local: &Local) -> Option<RunnerPackage> {
     let claim = local.claim.as_ref().filter(|served| !over(&served.stage));
     match local.ahead.as_ref().or(claim) {
@@ -222,7 +224,7 @@ pub fn package(sight: &Sight, local: &Local) -> Option<RunnerPackage> {
     }
 }
 
-/// Whether nothing is left to do for it, whatever the record says.
+/// Returns whether the claim needs no more work, regardless of the record.
 fn over(stage: &ClaimStage) -> bool {
     match stage {
         ClaimStage::Clean | ClaimStage::Unclean(_) => true,
@@ -239,7 +241,7 @@ fn over(stage: &ClaimStage) -> bool {
     }
 }
 
-/// Whether its end was not begun yet.
+/// Returns whether the end of the claim was not started yet.
 fn pursued(stage: &ClaimStage) -> bool {
     match stage {
         ClaimStage::Accepted
@@ -265,12 +267,12 @@ fn waiting(view: &View<'_>, served: &Served) -> bool {
     served.retry_at.is_some_and(|at| view.now < at)
 }
 
-/// The next task on the way to a listening runner.
+/// Returns the next task toward a listening runner.
 fn pursue(view: &View<'_>, served: &mut Served, orders: Option<&Orders>) -> Task {
     served.ask_anew(view.now, view.reregister);
     let claim = served.place().clone();
     match served.stage {
-        // The box came after its runner was started again as it was.
+        // The credential arrived after the runner was restarted with its old registration.
         ClaimStage::Started(runner) if is_boxed_anew(view, served, orders) => {
             served.registered = false;
             served.stage = ClaimStage::Renewing(Some(runner));
@@ -284,7 +286,7 @@ fn pursue(view: &View<'_>, served: &mut Served, orders: Option<&Orders>) -> Task
             Task::Lend { claim, holder: served.holder() }
         }
         ClaimStage::Listening(runner) => Task::Serve { claim, runner },
-        // Nothing proves anything on this machine any more: it waits for its end.
+        // This machine can no longer be proved clean: it waits for its end.
         ClaimStage::Renewing(_) if served.jobs.single_use() => Task::Idle,
         ClaimStage::Renewing(runner) => {
             Task::Renew { claim, runner, since: served.since, registered: served.registered }
@@ -312,7 +314,7 @@ fn pursue(view: &View<'_>, served: &mut Served, orders: Option<&Orders>) -> Task
     }
 }
 
-/// Whether the record has the box that a claim asked for whose runner ended.
+/// Returns whether the record has the credential that a claim requested after its runner ended.
 fn is_boxed_anew(view: &View<'_>, served: &Served, orders: Option<&Orders>) -> bool {
     let sealed = orders.filter(|_| served.asks_anew()).and_then(|orders| orders.registration.as_deref());
     let opened = sealed.map(|sealed| view.key.open::<RegistrationCredential>(sealed));
@@ -321,7 +323,7 @@ fn is_boxed_anew(view: &View<'_>, served: &Served, orders: Option<&Orders>) -> b
     })
 }
 
-/// The next task with the credential, if there is one for this claim that is not used up.
+/// Returns the next task with the credential, if there is one for this claim that is not used up.
 fn register(view: &View<'_>, served: &mut Served, orders: Option<&Orders>) -> Task {
     let Some(sealed) = orders.and_then(|orders| orders.registration.as_deref()) else { return Task::Idle };
     let opened = match view.key.open::<RegistrationCredential>(sealed) {
@@ -347,13 +349,13 @@ fn register(view: &View<'_>, served: &mut Served, orders: Option<&Orders>) -> Ta
         }
     };
     if served.seq != opened.seq {
-        // What was waited for is here.
+        // The expected credential has arrived.
         served.retry_at = None;
     }
     served.mode = Some(mode);
     served.seq = opened.seq;
     served.runner_name = Some(opened.runner_name.clone());
-    // A single-use runner is at GitHub before it is started, and only the operator can remove it.
+    // A single-use runner is registered at GitHub before it is started, and only the operator can remove it.
     served.runner_id = opened.runner_id.or(served.runner_id);
     served.keep.clone_from(&opened.keep);
     served.stage = ClaimStage::Configuring;
@@ -364,7 +366,7 @@ fn register(view: &View<'_>, served: &mut Served, orders: Option<&Orders>) -> Ta
     }
 }
 
-/// The next task on the way to a machine without anything of the claim. `superseded`: the record already names another
+/// Returns the next task toward a machine without anything of the claim. `superseded`: the record already names another
 /// claim, so no removal credential for this one will come.
 fn finish(view: &View<'_>, served: &mut Served, orders: Option<&Orders>, superseded: bool) -> Task {
     let (claim, since) = (served.place().clone(), served.since);
@@ -385,7 +387,7 @@ fn finish(view: &View<'_>, served: &mut Served, orders: Option<&Orders>, superse
             served.stage = ClaimStage::Stopping(None);
             Task::Stop { claim, runner: None, since }
         }
-        // A person wants to see what the claim left.
+        // A person wants to inspect the files of the claim.
         ClaimStage::Stopped | ClaimStage::Settling if orders.is_some_and(|orders| orders.held) => Task::Idle,
         ClaimStage::Stopped if !served.swept || !served.removes_its_runner() => {
             let wipe = match (served.swept, served.removes_its_runner()) {
@@ -404,7 +406,7 @@ fn finish(view: &View<'_>, served: &mut Served, orders: Option<&Orders>, superse
                 Ok(_) | Err(SealError::Key | SealError::Box | SealError::Content) if superseded => {
                     Task::Wipe { claim, since, wipe: Wipe::AfterRemoval }
                 }
-                // It is for another claim, or broken: the right one may follow until the clean-up deadline.
+                // It is for another claim, or damaged: the right one may follow until the clean-up deadline.
                 Ok(_) | Err(SealError::Key | SealError::Box | SealError::Content) => Task::Idle,
             },
             None if superseded => Task::Wipe { claim, since, wipe: Wipe::AfterRemoval },
@@ -415,7 +417,7 @@ fn finish(view: &View<'_>, served: &mut Served, orders: Option<&Orders>, superse
             match said.filter(|(of, _)| *of == served.id) {
                 Some((_, names)) => Task::Settle { claim, holder: served.holder(), names: names.clone() },
                 None if !superseded && waiting(view, served) => Task::Idle,
-                // Nobody answered in time: nothing is kept.
+                // No answer came in time: nothing is kept.
                 None => Task::Settle { claim, holder: served.holder(), names: Vec::new() },
             }
         }
@@ -429,7 +431,7 @@ fn status(stored: &Stored, local: &Local) -> AgentStatus {
         say: said(stored, local),
         runner_name: served.and_then(|served| served.runner_name.clone()),
         runner_id: served.and_then(|served| served.runner_id),
-        // Also where an earlier claim left a number: it says nothing of this one.
+        // Also if an earlier claim left a number, which does not apply to this one.
         registration_done: served
             .filter(|served| served.mode == Some(Mode::Job) || served.done > 0 || counts_boxes(stored))
             .map(|served| served.done),
@@ -439,7 +441,7 @@ fn status(stored: &Stored, local: &Local) -> AgentStatus {
     }
 }
 
-/// What keeps a runner from listening that neither listens nor failed.
+/// Returns the obstacle of a runner that neither listens nor failed.
 fn trouble(served: &Served) -> Option<Trouble> {
     let starts = match served.stage {
         ClaimStage::Accepted
@@ -458,7 +460,7 @@ fn trouble(served: &Served) -> Option<Trouble> {
     served.trouble.clone().filter(|_| starts)
 }
 
-/// What the agent says of itself or of its claim.
+/// Returns the signal of the agent or of its claim.
 fn said(stored: &Stored, local: &Local) -> Option<Say> {
     let say = |signal, served: Option<&Served>, detail: Option<&String>| {
         Some(Say {
@@ -515,7 +517,7 @@ fn counts_boxes(stored: &Stored) -> bool {
     stored.agent().is_some_and(|agent| agent.registration_done.is_some())
 }
 
-/// Whether the stored record shows that a claim was served; `UD_OK` must never come after it.
+/// Returns whether the stored record shows that a claim was served; `UD_OK` must never come after it.
 fn spoke_of_a_claim(stored: &Stored) -> bool {
     match stored {
         Stored::Unknown => true,

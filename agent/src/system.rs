@@ -1,4 +1,4 @@
-//! What the agent needs of its machine: clocks, files, the environment, systemd, and EC2's metadata.
+//! Access to the machine: clocks, files, the environment, systemd, and EC2's metadata.
 
 pub mod backoff;
 pub mod clock;

@@ -12,9 +12,9 @@ use serde::{Deserialize, Serialize};
 /// The runner's first process. The start time distinguishes it from a later process with the same id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunnerProcess {
-    /// Its process id, which is also its group's.
+    /// Its process id, which is also the id of its group.
     pub pid: i32,
-    /// When it was started, in the kernel's ticks since boot.
+    /// Its start time, in the kernel's ticks since boot.
     pub started: u64,
 }
 
@@ -23,130 +23,130 @@ pub struct RunnerProcess {
 pub struct Holder {
     /// The run's id.
     pub run: String,
-    /// Its repository, `owner/name`; empty where the record does not tell.
+    /// Its repository, `owner/name`; empty if the record does not name it.
     pub repository: String,
     /// The directories that its class keeps.
     #[serde(default)]
     pub keep: Vec<Keep>,
-    /// What its jobs may do.
+    /// The permissions of its jobs.
     #[serde(default)]
     pub jobs: Jobs,
 }
 
-/// Which of the clean-ups of a claim. A runner is deregistered by a script that runs as a job would, with a credential:
-/// nothing of a job may be left then, and nothing of the script afterwards.
+/// The clean-ups of a claim. A runner is deregistered by a script that runs as a job would, with a credential: nothing
+/// of a job may be left before it, and nothing of the script after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wipe {
-    /// The only one: no runner was registered.
+    /// The only clean-up: no runner was registered.
     Whole,
-    /// The one before the runner is deregistered; the registration is kept.
+    /// The clean-up before the runner is deregistered; the registration is kept.
     BeforeRemoval,
-    /// The one after it.
+    /// The clean-up after the runner was deregistered.
     AfterRemoval,
 }
 
 /// One task; at most one runs at a time.
 #[derive(Clone)]
 pub enum Task {
-    /// Nothing.
+    /// No work.
     Idle,
-    /// The pre-runner script and the runner package.
+    /// Run the pre-runner script and fetch the runner package.
     Boot,
-    /// `config.sh`, in a fresh directory.
+    /// Run `config.sh` in a fresh directory.
     Configure {
-        /// For which claim.
+        /// The claim.
         claim: ClaimId,
-        /// With what; a registration token is inside.
+        /// The credential, which contains a registration token.
         registration: Box<RegistrationCredential>,
     },
-    /// `run.sh`.
+    /// Run `run.sh`.
     Start {
-        /// For which claim.
+        /// The claim.
         claim: ClaimId,
-        /// Whose jobs may begin.
+        /// The holder, which determines the jobs that may begin.
         holder: Holder,
-        /// Mode `job`: the single-use configuration; the directory is then made fresh.
+        /// Mode `job`: the single-use configuration; a fresh directory is created for it.
         single_use: Option<Box<RegistrationCredential>>,
     },
-    /// Wait until the runner listens, or ends, or says what keeps it from listening.
+    /// Wait until the runner listens, ends, or reports an obstacle.
     Listen {
-        /// For which claim.
+        /// The claim.
         claim: ClaimId,
-        /// Who.
+        /// The runner.
         runner: RunnerProcess,
-        /// What is known to keep it from listening.
+        /// The obstacle that is already known.
         known: Option<TroubleKind>,
     },
     /// Wait until the runner ends.
     Serve {
-        /// For which claim.
+        /// The claim.
         claim: ClaimId,
-        /// Who.
+        /// The runner.
         runner: RunnerProcess,
     },
-    /// Wait until the runner ends that was registered ahead; no job can reach it.
+    /// Wait until the runner that was registered ahead ends; no job can reach it.
     Rest {
-        /// Its id.
+        /// The id of its registration.
         claim: ClaimId,
-        /// Who.
+        /// The runner.
         runner: RunnerProcess,
     },
-    /// Tell the runner that was registered ahead whose jobs may begin.
+    /// Inform the runner that was registered ahead which jobs may begin.
     Lend {
-        /// Its id.
+        /// The id of its registration.
         claim: ClaimId,
-        /// Whose jobs.
+        /// The holder of these jobs.
         holder: Holder,
     },
-    /// End every process of the claim and remove what they left; it goes on then.
+    /// End every process of the claim and remove their files; the claim continues afterwards.
     Renew {
-        /// Which claim.
+        /// The claim.
         claim: ClaimId,
-        /// Its runner, if one is not known to have ended.
+        /// Its runner, unless it is known to have ended.
         runner: Option<RunnerProcess>,
-        /// When its first runner was started.
+        /// The start time of its first runner.
         since: Option<u64>,
-        /// Whether its registration outlives jobs and is to be used again.
+        /// Whether its registration outlives jobs and will be used again.
         registered: bool,
     },
     /// End every process of the claim.
     Stop {
-        /// Which claim.
+        /// The claim.
         claim: ClaimId,
         /// Its runner, if one was started and is not known to have ended.
         runner: Option<RunnerProcess>,
-        /// When its first runner was started.
+        /// The start time of its first runner.
         since: Option<u64>,
     },
-    /// `config.sh remove`.
+    /// Run `config.sh remove`.
     Deregister {
-        /// Which claim.
+        /// The claim.
         claim: ClaimId,
-        /// With what.
+        /// The credential.
         removal: Box<RemovalCredential>,
     },
-    /// Remove what the claim left, and prove it.
+    /// Remove everything that the claim left, and prove it.
     Wipe {
-        /// Which claim.
+        /// The claim.
         claim: ClaimId,
-        /// When its first runner was started.
+        /// The start time of its first runner.
         since: Option<u64>,
-        /// Which of its clean-ups.
+        /// The kind of clean-up.
         wipe: Wipe,
     },
-    /// Keep what the claim wrote into these kept directories, and remove what it wrote into others.
+    /// Keep the claim's writes to these kept directories, and remove its writes to others.
     Settle {
-        /// Which claim.
+        /// The claim.
         claim: ClaimId,
         /// Its repository, and the directories that its class keeps.
         holder: Holder,
-        /// Those that it may change.
+        /// The names of the directories that it may change.
         names: Vec<String>,
     },
 }
 
 impl Task {
-    /// What it is, for logs.
+    /// Returns the name of the task, for logs.
     pub const fn label(&self) -> &'static str {
         match self {
             Self::Idle => "idle",
@@ -165,7 +165,7 @@ impl Task {
         }
     }
 
-    /// For which claim it is.
+    /// Returns the claim of the task.
     pub const fn claim(&self) -> Option<&ClaimId> {
         match self {
             Self::Idle | Self::Boot => None,
@@ -183,13 +183,13 @@ impl Task {
         }
     }
 
-    /// Whether `self`, which is running, is what `wanted` asks for.
+    /// Returns whether `self`, which is running, is the task that `wanted` requests.
     pub fn is(&self, wanted: &Self) -> bool {
         self.label() == wanted.label() && self.claim() == wanted.claim()
     }
 }
 
-/// Without the content of credentials.
+/// Prints no content of credentials.
 impl fmt::Debug for Task {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.claim() {
@@ -199,85 +199,85 @@ impl fmt::Debug for Task {
     }
 }
 
-/// Why a task that needs GitHub failed.
+/// The reason why a task that needs GitHub failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GithubFailure {
-    /// GitHub cannot be reached or is not well: to be tried again for as long as it takes.
+    /// GitHub cannot be reached or is failing: the task is tried again for as long as it takes.
     Unreachable(String),
-    /// GitHub has a session of the runner's name already, and lets go of a dead one by itself: the same.
+    /// GitHub already has a session of the runner's name, and drops a dead one by itself: the same.
     Conflict(String),
-    /// Everything else, a refused token for example: to be tried again a few times.
+    /// Everything else, a refused token for example: the task is tried again a few times.
     Refused(String),
-    /// GitHub takes no runner of this version: not to be tried again.
+    /// GitHub accepts no runner of this version: the task is not tried again.
     Deprecated(String),
 }
 
-/// What keeps a runner from listening.
+/// An obstacle that keeps a runner from listening.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Trouble {
-    /// What.
+    /// The kind of obstacle.
     pub kind: TroubleKind,
-    /// In words.
+    /// A description.
     pub words: String,
 }
 
-/// What the end of a runner means that nobody asked for.
+/// The meaning of a runner's unrequested end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RunnerEnd {
-    /// Its registration is of no more use: GitHub may still hold a session of it.
+    /// Its registration can no longer be used: GitHub may still hold a session of it.
     Lost(String),
     /// GitHub does not know it any more.
     Forgotten(String),
-    /// GitHub refused it, or could not be reached; its registration stands.
+    /// GitHub refused it, or could not be reached; its registration remains.
     Failed(GithubFailure),
 }
 
-/// How a task ended.
+/// The result of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TaskOutcome {
-    /// Boot: it succeeded, or why not.
+    /// Boot: success, or the reason for the failure.
     Booted(Result<(), String>),
     /// Configure: the runner is registered.
     Configured,
     /// Start: its process.
     Started(RunnerProcess),
-    /// Listen: it listens.
+    /// Listen: the runner listens.
     Listening,
-    /// Listen: what keeps it from listening, other than what was known.
+    /// Listen: an obstacle other than the known one.
     Troubled(Trouble),
-    /// Listen, Serve, Rest: it ended by itself.
+    /// Listen, Serve, Rest: the runner ended by itself.
     Ended {
-        /// Whether a job had begun.
+        /// Whether a job had started.
         worked: bool,
-        /// What that means.
+        /// The meaning of the end.
         end: RunnerEnd,
     },
-    /// Serve: a job of another run came, and was refused.
+    /// Serve: a job of another run arrived, and was refused.
     Intruded,
     /// Lend: jobs of the claim may begin.
     Lent,
     /// Renew: nothing of the last job is left.
     Renewed,
-    /// Configure, Start, Listen, Deregister: it did not succeed.
+    /// Configure, Start, Listen, Deregister: the task failed.
     Failed(GithubFailure),
     /// Stop: no process of the claim is left.
     Stopped {
-        /// Whether the directory says that the runner was registered.
+        /// Whether the directory contains a registration.
         registered: bool,
     },
-    /// Deregister: GitHub does not know it any more.
+    /// Deregister: GitHub does not know the runner any more.
     Deregistered,
     /// Wipe: nothing of the claim is left.
     Wiped,
     /// Settle: no layer of the claim is left.
     Settled,
-    /// Renew, Stop, Wipe, Settle: it could not be proved, and why.
+    /// Renew, Stop, Wipe, Settle: it could not be proved, for this reason.
     Unproved(String),
 }
 
 impl TaskOutcome {
-    /// Whether what the machine keeps may be another after it.
+    /// Returns whether the outcome may change the directories that the machine keeps.
     pub const fn changes_what_is_kept(&self) -> bool {
         match self {
             Self::Booted(_) | Self::Settled => true,
@@ -297,12 +297,12 @@ impl TaskOutcome {
         }
     }
 
-    /// Whether a runner ended because GitHub does not know it any more.
+    /// Returns whether a runner ended because GitHub does not know it any more.
     pub const fn is_forgotten(&self) -> bool {
         matches!(self, Self::Ended { end: RunnerEnd::Forgotten(_), .. })
     }
 
-    /// Whether the number of a registered runner can be known after it.
+    /// Returns whether the id of a registered runner can be known after this outcome.
     pub const fn tells_of_a_registration(&self) -> bool {
         match self {
             Self::Configured | Self::Listening | Self::Stopped { .. } => true,
@@ -322,12 +322,12 @@ impl TaskOutcome {
     }
 }
 
-/// What was written on a machine, and the credentials that may be in it.
+/// The output of a machine's processes, and the credentials that may be in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Written {
     /// The parts with their names; some may be empty.
     pub parts: Vec<(&'static str, String)>,
-    /// Credentials that were given to those who wrote.
+    /// Credentials that were passed to these processes.
     pub secrets: Vec<String>,
 }
 
@@ -337,29 +337,28 @@ pub struct Written {
 pub trait Executor: Send + Sync {
     /// Executes one task.
     async fn execute(&self, task: Task) -> TaskOutcome;
-    /// Nothing is asked of a machine that is clean: what its next claim needs may be prepared meanwhile. Dropping the
-    /// future abandons this too.
+    /// Prepares the next claim while the machine is clean and has no work. Dropping the future abandons this too.
     async fn prepare(&self) {}
 
-    /// Which runner package the tasks that follow run, and what is prepared; none: the one that the machine was launched
-    /// with.
+    /// Selects the runner package for the following tasks and for preparations; `None` for the one that the machine was
+    /// launched with.
     fn use_package(&self, _package: Option<&RunnerPackage>) {}
 
-    /// GitHub's number of the runner whose registration is kept here; none where it is not known.
+    /// Returns GitHub's id of the runner with a registration on this machine; `None` if it is not known.
     fn runner_id(&self) -> Option<u64> {
         None
     }
 
-    /// What this machine keeps for later claims.
+    /// Returns the directories that this machine keeps for later claims.
     fn kept(&self) -> KeptDirectories {
         KeptDirectories::new()
     }
 
-    /// What was written on this machine, for its logs.
+    /// Returns the output of this machine's processes, for its logs.
     fn logs(&self) -> Written {
         Written::default()
     }
 
-    /// Ends every process of this machine but the agent, at once and without proof: the machine ends.
+    /// Kills every process of this machine except the agent, at once and without proof: the machine ends.
     async fn kill_everything(&self);
 }

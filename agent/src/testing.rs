@@ -27,7 +27,7 @@ pub(crate) fn arn() -> InstanceArn {
     InstanceArn::parse("arn:aws:ec2:local:000000000000:instance/i-1").unwrap()
 }
 
-/// An instance record's attributes, as far as an agent reads them.
+/// Returns the attributes of an instance record that an agent reads.
 pub(crate) fn instance(state: &str, run: &str, claim: &str) -> Item {
     let pairs = [
         ("state", state),
@@ -97,13 +97,13 @@ pub(crate) struct FakeRecords {
     pub(crate) away: Mutex<bool>,
     pub(crate) changes: Mutex<Vec<Change>>,
     pub(crate) reads: Mutex<u32>,
-    /// The `log` record, each time it was written.
+    /// The `log` record, once for each write.
     pub(crate) logs: Mutex<Vec<Item>>,
     pub(crate) written: Notify,
 }
 
 impl FakeRecords {
-    /// Both records are there.
+    /// Creates both records.
     pub(crate) fn new(instance: Item) -> Arc<Self> {
         let born = Agent::born(&arn(), Timestamp::UNIX_EPOCH).to_item();
         Arc::new(Self {
@@ -204,15 +204,15 @@ impl Clock for TestClock {
     }
 }
 
-/// Hands that answer as a test says, and pend when it says nothing.
+/// An executor that returns the outcomes that a test scripts, and never completes any other task.
 #[derive(Default)]
 pub(crate) struct FakeExecutor {
     answers: Mutex<VecDeque<(&'static str, TaskOutcome)>>,
     pub(crate) asked: Mutex<Vec<String>>,
     pub(crate) killed: Mutex<u32>,
-    /// What was written on its machine.
+    /// The output of its machine.
     pub(crate) said: Mutex<Written>,
-    /// After how many tasks it was told to prepare the next claim, each time.
+    /// The number of tasks before each request to prepare the next claim.
     pub(crate) prepared: Mutex<Vec<usize>>,
 }
 
@@ -258,7 +258,7 @@ impl Executor for FakeExecutor {
     }
 }
 
-/// A runner package made of these two scripts; its digest.
+/// Builds a runner package from these two scripts. Returns it with its digest.
 pub(crate) fn package(config: &str, run: &str) -> (Vec<u8>, String) {
     let gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     let mut tar = tar::Builder::new(gz);
@@ -273,7 +273,7 @@ pub(crate) fn package(config: &str, run: &str) -> (Vec<u8>, String) {
     (archive, sha256)
 }
 
-/// A `config.sh` that notes how it was called and keeps a registration.
+/// Returns a `config.sh` that records its arguments and creates a registration.
 pub(crate) fn config_script(calls: &Path) -> String {
     format!(
         "#!/bin/sh\necho \"config $* with $ACTIONS_RUNNER_INPUT_TOKEN\" >> {calls}\n\
@@ -283,7 +283,7 @@ pub(crate) fn config_script(calls: &Path) -> String {
     )
 }
 
-/// A `run.sh` that plants what a job might leave, listens, and finishes when it is interrupted.
+/// Returns a `run.sh` that leaves files and processes as a job might, listens, and exits when it is interrupted.
 pub(crate) fn run_script(calls: &Path) -> String {
     format!(
         "#!/bin/sh\necho \"run $*\" >> {calls}\n\

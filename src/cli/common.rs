@@ -1,4 +1,4 @@
-//! What every part of the command line says: failures, durations, and the environment that it runs in.
+//! Common parts of the command line: failures, durations, and the environment.
 
 pub(crate) mod duration;
 pub(crate) mod environment;

@@ -1,4 +1,4 @@
-//! Arguments that several verbs take, and their completion in a shell.
+//! Arguments shared by several verbs, and their completion in a shell.
 
 pub(crate) mod common;
 pub(crate) mod completion;

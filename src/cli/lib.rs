@@ -1,5 +1,5 @@
-//! The command line: which verb was asked for, with what, and how it ended. Everything that can be refused without
-//! the network is refused before anything is reached.
+//! The command line: parses the verb and its arguments, runs it, and maps its result to an exit code. Everything that
+//! can be refused without the network is refused before anything is connected.
 
 pub(crate) mod change;
 pub(crate) mod common;
@@ -45,7 +45,7 @@ use crate::workflow::check_workflow;
 
 pub use crate::verbs::step::{StepFailed, StepPorts, step};
 
-/// Runs what the process was asked for; answers its exit code.
+/// Runs the program and returns its exit code.
 pub fn main() -> ExitCode {
     panics::end_the_program();
     let arguments: Vec<OsString> = std::env::args_os().collect();
@@ -84,7 +84,7 @@ fn stand_in_runner(arguments: &[OsString]) -> ExitCode {
     })
 }
 
-/// Runs the verb in the surroundings it needs: the long-running ones bring their own.
+/// Runs the verb; long-running verbs create their own runtime.
 fn begin(cli: Cli) -> CliResult<ExitCode> {
     let done = |()| ExitCode::SUCCESS;
     match cli.verb {
@@ -111,10 +111,10 @@ fn begin(cli: Cli) -> CliResult<ExitCode> {
     }
 }
 
-/// Help and versions go to stdout; what is wrong is said as every other problem is.
+/// Prints help and versions to stdout; reports errors like every other problem.
 fn not_understood(error: &clap::Error, format: Format) -> ExitCode {
     if !error.use_stderr() {
-        // A reader that left wants no help either.
+        // A closed pipe is ignored.
         let _ = error.print();
         return ExitCode::SUCCESS;
     }
@@ -130,7 +130,7 @@ fn not_understood(error: &clap::Error, format: Format) -> ExitCode {
 
 fn log_to_stderr(common: &Common, environment: &Environment) {
     let level = match common.verbose {
-        // What the SDK tries in vain on its way is no news: what became of it is said once, at the end.
+        // Retries of the SDK are not logged; their result is reported once, at the end.
         0 => "error,runyard=warn",
         1 => "warn,runyard=debug",
         _ => "debug",
@@ -139,8 +139,8 @@ fn log_to_stderr(common: &Common, environment: &Environment) {
     let filter = tracing_subscriber::EnvFilter::builder().parse_lossy(filter);
     let logging = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     let logging = logging.with_target(false).log_internal_errors(false);
-    // A second subscriber in one process is refused; the first one serves as well. Colours are the default, but for
-    // NO_COLOR.
+    // A second subscriber in one process is refused; the first one serves as well. Colours are the default, unless
+    // NO_COLOR is set.
     let _ = if std::io::stderr().is_terminal() {
         logging.try_init()
     } else {
@@ -148,7 +148,7 @@ fn log_to_stderr(common: &Common, environment: &Environment) {
     };
 }
 
-/// `runyard man`: one page for each verb.
+/// Runs `runyard man`: writes one page for each verb.
 fn man(dir: &Path) -> CliResult {
     let made = std::fs::create_dir_all(dir).and_then(|()| clap_mangen::generate_to(verbs::command(), dir));
     made.map_err(|error| {
@@ -157,7 +157,7 @@ fn man(dir: &Path) -> CliResult {
     })
 }
 
-/// What every verb begins with, before anything is reached.
+/// The state common to all verbs, before anything is connected.
 struct Begun {
     table: TableName,
     environment: Environment,

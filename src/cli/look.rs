@@ -1,4 +1,4 @@
-//! Verbs that show records, and change nothing.
+//! Verbs that show records and change nothing.
 
 pub(crate) mod cost;
 pub(crate) mod describe;

@@ -1,4 +1,4 @@
-//! Programs that run on this machine until they are ended: the operator, and local mode.
+//! Programs that run on this machine until they are stopped: the operator, and local mode.
 
 pub(crate) mod daemon;
 #[cfg(feature = "local")]

@@ -1,4 +1,4 @@
-//! How results are printed: tables, documents, and what is picked out of them.
+//! How results are printed: tables, documents, and values selected from documents.
 
 pub(crate) mod columns;
 pub(crate) mod format;

@@ -1,4 +1,4 @@
-//! The specs of pools: the files that people write, and what in them is refused.
+//! The specs of pools: the files that people write, and their validation.
 
 pub(crate) mod checks;
 mod file;
@@ -17,8 +17,7 @@ use serde_json::Value;
 use crate::common::failure::{CliFailure, CliResult, Problems};
 use crate::session::stack::StackArgs;
 
-/// The specs of a file, each beside what the file says of it. The file is refused as a whole where any of it makes no
-/// sense.
+/// Reads the specs of a file, each with the file's entry for it. A file with any invalid entry is refused as a whole.
 pub(crate) fn entries(
     file: &Path,
     stack: &StackArgs,
@@ -30,11 +29,11 @@ pub(crate) fn entries(
     entries.iter_mut().for_each(|entry| outputs.complete(entry));
     let specs = spec::all(&entries, table, &mut problems);
     problems.check()?;
-    // As many specs as entries: each that was left out left a problem behind.
+    // The lists are equally long: each omitted spec has left a problem, which returns above.
     Ok(specs.into_iter().zip(entries).collect())
 }
 
-/// The specs of a file.
+/// Reads the specs of a file.
 pub(crate) fn specs(file: &Path, stack: &StackArgs, table: &TableName) -> CliResult<Vec<PoolSpec>> {
     Ok(entries(file, stack, table)?.into_iter().map(|(spec, _)| spec).collect())
 }

@@ -1,4 +1,4 @@
-//! What a verb works with: its table, the yard that is meant, and the operator's configuration.
+//! The parts that a verb works with: its table, the chosen yard, and the operator's configuration.
 
 pub(crate) mod configured;
 pub(crate) mod connect;

@@ -1,4 +1,4 @@
-//! Verbs that set up what a yard needs, and try it.
+//! Verbs that create a yard's resources and try them.
 
 pub(crate) mod config;
 pub(crate) mod github_app;

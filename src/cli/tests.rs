@@ -1,4 +1,4 @@
-//! What holds for every verb.
+//! Properties of every verb.
 
 mod newer;
 mod reference;

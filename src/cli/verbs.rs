@@ -47,7 +47,7 @@ pub(crate) struct Cli {
     pub(crate) verb: AnyVerb,
 }
 
-/// The verbs as `--help` groups them: a heading, the verbs, and the folder of this package in which they are.
+/// The verbs as `--help` groups them: a heading, the verbs, and their folder in this package.
 const GROUPS: [(&str, &[&str]); 6] = [
     ("In a workflow", &["provision", "release", "extend", "wait", "check-workflow"]),
     ("Look", &["get", "describe", "events", "logs", "top", "cost", "history", "version"]),
@@ -76,7 +76,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
     ("On this machine", &["up", "demo", "operator"]),
 ];
 
-/// The whole command line, with its verbs in groups.
+/// Returns the whole command line, with its verbs in groups.
 pub(crate) fn command() -> Command {
     let command = Cli::command();
     let mut groups = String::new();
@@ -94,10 +94,10 @@ pub(crate) fn command() -> Command {
 }
 
 impl Cli {
-    /// Reads what the process was called with.
+    /// Parses the process's arguments.
     ///
     /// # Errors
-    /// What cannot be understood; help and versions too.
+    /// Arguments that cannot be parsed; help and versions too.
     pub(crate) fn read(arguments: &[OsString]) -> Result<Self> {
         Self::from_arg_matches(&command().try_get_matches_from(arguments)?)
     }
@@ -211,7 +211,7 @@ pub(crate) enum Once {
 }
 
 impl Once {
-    /// Whether it is a step of a workflow.
+    /// Returns whether the verb is a step of a workflow.
     pub(crate) const fn is_step(&self) -> bool {
         matches!(self, Self::Provision(_) | Self::Release(_))
     }
@@ -231,7 +231,7 @@ pub(crate) enum Process {
     Operator(daemon::OperatorArgs),
 }
 
-/// The form in which errors are wanted, as far as it can be told before everything is parsed.
+/// Returns the format for errors, as far as it can be determined before everything is parsed.
 pub(crate) fn format_asked(arguments: &[OsString]) -> Format {
     let words: Vec<&str> = arguments.iter().filter_map(|word| word.to_str()).collect();
     let pairs = words.windows(2).any(|pair| matches!(pair, ["-o" | "--output", "json"]));
@@ -258,7 +258,7 @@ mod tests {
         assert_eq!(grouped, verbs);
     }
 
-    /// The command and all below it.
+    /// Returns the command and all its subcommands.
     fn all(command: &Command) -> Vec<&Command> {
         std::iter::once(command).chain(command.get_subcommands().flat_map(all)).collect()
     }

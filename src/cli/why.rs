@@ -1,4 +1,4 @@
-//! Verbs that answer why something is as it is, and what would be otherwise.
+//! Verbs that explain the state of records, and what other settings would change.
 
 mod bundle;
 pub(crate) mod debug;

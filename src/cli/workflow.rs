@@ -1,4 +1,4 @@
-//! What the steps of a workflow run: they ask for machines, keep them, and give them back.
+//! Verbs for the steps of a workflow: they request machines, keep them, and release them.
 
 pub(crate) mod check_workflow;
 mod cost_of_request;

@@ -1,6 +1,7 @@
-//! Every choice the operator makes. `decide` looks at one unit of the yard as observed and says what to do about it
-//! now, when to look again, and why it does nothing more. It does no I/O, reads no clock, logs nothing and cannot
-//! fail; what it plans is carried out elsewhere, one port call per action, each conditional on what was read here.
+//! Every choice that the operator makes. `decide` looks at one unit of the yard as observed and returns the actions to
+//! carry out now, when to look again, and why it does nothing more. It does no I/O, reads no clock, logs nothing and
+//! cannot fail; its plans are carried out elsewhere, one port call per action, each conditional on the records that
+//! were read here.
 
 mod ahead;
 mod capacity;
@@ -33,17 +34,17 @@ pub(crate) use class::{is_telling, places, too_little};
 
 use crate::yard::Unit;
 
-/// What to do about one unit now.
+/// Plans the actions for one unit now.
 ///
 /// # Guarantees
-/// - The same context gives the same plan, in the same order; there is a plan for whatever the records say.
-/// - No two actions of a plan hold the same slot, but for intents of one class, which have no name yet.
+/// - The same context gives the same plan, in the same order; there is a plan for any contents of the records.
+/// - No two actions of a plan hold the same slot, except intents of one class, which have no name yet.
 /// - Each write names the version it replaces; a machine moves along [`TRANSITIONS`](crate::model::TRANSITIONS) only.
-/// - What is not done has its reason in `waits`, and the moment to look again in `wake`.
+/// - Everything that is not done has its reason in `waits`, and the time to look again in `wake`.
 ///
 /// # Assumes
 /// - The yard was listed completely once; a record that is missing before that is not known to be absent.
-/// - What is in progress is in `Yard::busy`: nothing is planned for it.
+/// - Actions in progress are in `Yard::busy`: nothing is planned for their slots.
 pub fn decide(cx: &Context<'_>, unit: &Unit) -> Plan {
     match unit {
         Unit::Instance(arn) => instance::decide(cx, arn),

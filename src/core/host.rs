@@ -1,9 +1,9 @@
-//! Was a request of HTTP sent to an address, or to a name? A page whose own name was made to point at this machine (DNS
+//! Was an HTTP request sent to an address, or to a name? A page whose own name was made to point at this machine (DNS
 //! rebinding) sends that name in `Host`; people, agents and probes of a server on loopback send an address.
 
 use std::net::IpAddr;
 
-/// Whether this value of `Host` is an address or `localhost`, with or without a port.
+/// Returns whether this value of `Host` is an address or `localhost`, with or without a port.
 pub fn is_address(host: &str) -> bool {
     let name = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((name, _)) => name,
@@ -12,8 +12,8 @@ pub fn is_address(host: &str) -> bool {
     name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok()
 }
 
-/// Whether a request with these headers `Host` and `Origin` is to be refused: it was sent to a name, or by a page of
-/// another origin.
+/// Returns whether a request with these headers `Host` and `Origin` is to be refused: it was sent to a name, or by a
+/// page of another origin.
 pub fn of_a_page(host: Option<&str>, origin: Option<&str>) -> bool {
     let Some(host) = host else { return true };
     let foreign = origin.is_some_and(|origin| origin.strip_prefix("http://") != Some(host));

@@ -1,5 +1,5 @@
-//! What did the machines cost, and whom? From the lines of the history to entries, each a part of one machine's life
-//! that belongs to one request or to its pool, and from there to sums in exact money.
+//! What did the machines cost, and who used them? The ledger turns the lines of the history into entries, each a part
+//! of one machine's life that belongs to one request or to its pool, and the entries into sums of exact money.
 //!
 //! *Guarantees*: every second of a machine from its launch to its end is in exactly one entry, whatever the order of
 //! the lines and however often each is read; a sum of parts is the whole, to the last unit.

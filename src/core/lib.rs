@@ -1,7 +1,7 @@
 //! The rules of a yard of reusable machines: its records, the ports to the outside, the index of what was observed, and
 //! the decisions. Pure: no clock, no network, no file, no C compiler.
 
-// A new state must be judged wherever states are.
+// A new state must be considered in every place that matches on states.
 #![cfg_attr(not(test), warn(clippy::wildcard_enum_match_arm))]
 
 // Files under tests/ that are also compiled into this crate's tests use its name.

@@ -1,5 +1,5 @@
-//! A class's queue in memory, with visibility, receipts and dead letters as SQS has them: for one process (`queue.kind
-//! = "memory"`) and for tests.
+//! A class's queue in memory, with visibility, receipts and dead letters as in SQS: for one process (`queue.kind =
+//! "memory"`) and for tests.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::ports::{QueueDepth, Received};
 
 /// How long a received message stays hidden.
 const VISIBILITY: Duration = Duration::from_secs(30);
-/// How often a message is received before it is a dead letter.
+/// How often a message is received before it becomes a dead letter.
 const RECEIVES: u32 = 1000;
 
 /// One class's queue.
@@ -25,7 +25,7 @@ pub struct MemoryQueue {
 /// A message that was sent.
 #[derive(Clone, Debug)]
 pub struct Message {
-    /// As it was sent.
+    /// The body as it was sent.
     pub body: String,
     id: u64,
     visible_at: Duration,
@@ -33,7 +33,7 @@ pub struct Message {
 }
 
 impl Message {
-    /// The last receipt; older ones are void.
+    /// Returns the last receipt; older ones are void.
     fn receipt(&self) -> String {
         format!("{}#{}", self.id, self.receives)
     }
@@ -46,7 +46,7 @@ impl MemoryQueue {
         self.messages.push_back(Message { id: self.sent, body, visible_at: Duration::ZERO, receives: 0 });
     }
 
-    /// The oldest visible messages, `most` at most, hidden from now on (monotonic time).
+    /// Returns the oldest visible messages, at most `most`, and hides them from now on (monotonic time).
     pub fn receive(&mut self, most: usize, now: Duration) -> Vec<Received> {
         let mut received = Vec::new();
         let mut kept = VecDeque::new();
@@ -67,7 +67,7 @@ impl MemoryQueue {
         received
     }
 
-    /// Deletes a message; false when the receipt is void.
+    /// Deletes a message; returns false when the receipt is void.
     pub fn delete(&mut self, receipt: &str) -> bool {
         let before = self.messages.len();
         self.messages.retain(|message| message.receipt() != receipt);
@@ -86,7 +86,7 @@ impl MemoryQueue {
         self.delete(receipt);
     }
 
-    /// How many messages there are.
+    /// Counts the messages.
     pub fn depth(&self) -> QueueDepth {
         QueueDepth { waiting: self.messages.len() as u64, dead: self.dead.len() as u64 }
     }

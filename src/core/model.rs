@@ -1,5 +1,5 @@
-//! The nouns: records, states, signals and ids, how they are stored, and which changes of state are legal. Nothing here
-//! reads a clock or does I/O. Values are parsed here once and are types everywhere else.
+//! The domain model: records, states, signals and ids, how they are stored, and which changes of state are legal.
+//! Nothing here reads a clock or does I/O. Values are parsed here once and are types everywhere else.
 
 pub mod history;
 mod launch;

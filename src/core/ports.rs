@@ -1,5 +1,5 @@
-//! What the outside must do for us, in our nouns. Each port has one small error enum whose variants are the
-//! distinctions somebody acts on; nothing here does any I/O.
+//! The services that the core needs from outside, in the terms of the model. Each port has one small error enum whose
+//! variants are the distinctions that callers act on; nothing here does any I/O.
 
 pub mod clock;
 pub mod compute;

@@ -1,26 +1,26 @@
-//! Takes credentials out of text that was written by programs of others, before a person or a record gets it. What is
-//! known is taken out by name, the rest by its form; what is too long for a word of a sentence goes too.
+//! Takes credentials out of text that was written by third-party programs, before a person or a record gets it. Known
+//! secrets are removed by value, others by their form; words that are too long for a sentence are removed too.
 
-/// What stands in the place of a credential.
+/// The replacement for a credential.
 const HIDDEN: &str = "***";
-/// No sentence has a longer word, in bytes; boxes, tokens and keys that a script might repeat are longer.
+/// No word of a sentence is longer, in bytes; boxes, tokens and keys that a script might print are longer.
 const LONGEST_WORD: usize = 160;
-/// So many capital letters and digits in a row are a token or the id of a key.
+/// This many capital letters and digits in a row are a token or the id of a key.
 const CAPITALS: usize = 16;
-/// What credentials begin with: GitHub's tokens, JSON web tokens, and the ids of AWS's keys.
+/// The prefixes of credentials: GitHub's tokens, JSON web tokens, and the ids of AWS's keys.
 const BEGINNINGS: [&str; 9] = ["ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "eyJ", "AKIA", "ASIA"];
 /// Names whose value is a credential, as part of a word and in any case.
 const NAMES: [&str; 8] =
     ["token", "password", "passwd", "secret", "credential", "private_key", "privatekey", "api_key"];
-/// Words that announce a credential as the next word.
+/// Words after which the next word is a credential.
 const ANNOUNCE: [&str; 2] = ["bearer", "basic"];
 
-/// The text without credentials and without control characters but line feeds.
+/// Returns the text without credentials and without control characters except line feeds.
 ///
 /// # Guarantees
-/// - None of `secrets` is in the answer, nor any line between the first and the last line of a PEM block.
-/// - A word of one of the forms above is not in it; a value behind one of the names above is not.
-/// - The answer has as many lines as the text.
+/// - The result contains none of `secrets`, nor any line between the first and the last line of a PEM block.
+/// - It contains no word of one of the forms above, and no value behind one of the names above.
+/// - It has as many lines as the text.
 pub fn redact(text: &str, secrets: &[&str]) -> String {
     let mut text = text.to_owned();
     for secret in secrets.iter().filter(|secret| !secret.is_empty()) {
@@ -51,7 +51,7 @@ fn redacted_line(line: &str) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// A word as it may be shown, and whether the next word is a credential.
+/// Returns a word as it may be shown, and whether the next word is a credential.
 fn redacted_word(word: &str) -> (String, bool) {
     if word.len() > LONGEST_WORD || is_credential(word) {
         return (HIDDEN.to_owned(), false);
@@ -75,7 +75,7 @@ fn redacted_word(word: &str) -> (String, bool) {
     }
 }
 
-/// Whether any part of a word has the form of a credential.
+/// Returns whether any part of a word has the form of a credential.
 fn is_credential(word: &str) -> bool {
     let parts = word.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == '-' || c == '.'));
     let capital = |part: &str| {
@@ -85,7 +85,7 @@ fn is_credential(word: &str) -> bool {
             row >= CAPITALS
         }) && part.bytes().any(|b| b.is_ascii_uppercase())
     };
-    // AWS's secret keys: forty characters of base64, in no word of a language.
+    // AWS's secret keys: forty characters of base64, which are no word of a language.
     let base64 = |b: u8| b.is_ascii_alphanumeric() || b == b'/' || b == b'+' || b == b'=';
     let mixed = |word: &str| {
         let has = |is: fn(&u8) -> bool| word.as_bytes().iter().any(is);

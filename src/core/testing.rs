@@ -15,7 +15,7 @@ use crate::ports::{Machine, MachineState};
 use crate::decide::{Change, Context, Effect, Note, Plan, Planned, Policy, Role, Step, decide};
 use crate::yard::{Now, Observation, Unit, Yard};
 
-/// Deadlines of a minute each, where a test does not care.
+/// Returns deadlines of a minute each, for tests that do not depend on them.
 pub(crate) fn a_minute_each() -> Policy {
     let minute = secs(60);
     Policy {
@@ -46,12 +46,12 @@ pub(crate) fn a_minute_each() -> Policy {
     }
 }
 
-/// The moment at which scenes begin.
+/// Returns the time at which scenes begin.
 pub(crate) fn start() -> Timestamp {
     "2026-01-05T12:00:00Z".parse().unwrap()
 }
 
-/// So many seconds after the beginning, or before it.
+/// Returns the time this many seconds after the beginning, or before it.
 pub(crate) fn at(seconds: i64) -> Timestamp {
     start().saturating_add(SignedDuration::from_secs(seconds)).unwrap()
 }
@@ -72,7 +72,7 @@ pub(crate) fn arn(name: &str) -> InstanceArn {
     InstanceArn::local(&id(name))
 }
 
-/// The key of the request `default` of a run of `acme/web`.
+/// Returns the key of the request `default` of a run of `acme/web`.
 pub(crate) fn ask(run: &str) -> RequestKey {
     RequestKey {
         repository: Repository::parse("acme/web").unwrap(),
@@ -82,7 +82,7 @@ pub(crate) fn ask(run: &str) -> RequestKey {
     }
 }
 
-/// An item; what is null is left out.
+/// Builds an item; null values are left out.
 pub(crate) fn item(value: serde_json::Value) -> Item {
     let item: serde_dynamo::Item = serde_dynamo::to_item(value).unwrap();
     item.into_inner().into_iter().filter(|(_, value)| !matches!(value, AttributeValue::Null(_))).collect()
@@ -96,7 +96,7 @@ pub(crate) fn record<T: Record>(item: &Item) -> T {
     }
 }
 
-/// A request as the operator keeps it: accepted 100 s ago, to fail in 500 s.
+/// Builds a request as the operator stores it: accepted 100 s ago, to fail in 500 s.
 pub(crate) fn request(run: &str, count: u32, more: serde_json::Value) -> Request {
     let key = Request::key_of(&ask(run));
     let mut fields = serde_json::json!({
@@ -115,7 +115,7 @@ pub(crate) fn request(run: &str, count: u32, more: serde_json::Value) -> Request
     record(&item(fields))
 }
 
-/// A request that holds these machines, claimed in the write that made version 5 of each.
+/// Builds a request that holds these machines, claimed in the write that made version 5 of each.
 pub(crate) fn holding(run: &str, count: u32, machines: &[&str], more: serde_json::Value) -> Request {
     let mut request = request(run, count, serde_json::json!({"phase": "Fulfilling"}));
     request.status.instances = machines.iter().map(|name| id(name)).collect();
@@ -132,14 +132,14 @@ pub(crate) fn holding(run: &str, count: u32, machines: &[&str], more: serde_json
     record(&item(fields))
 }
 
-/// A machine with its agent: created 200 s ago, heard of just now.
+/// A machine with its agent: created 200 s ago, with a heartbeat of just now.
 #[derive(Clone)]
 pub(crate) struct Built {
     pub(crate) instance: Instance,
     pub(crate) agent: Option<Agent>,
 }
 
-/// A machine of class `linux`; warm and booting until told otherwise.
+/// Builds a machine of class `linux`; warm and booting unless changed.
 pub(crate) fn machine(name: &str) -> Built {
     let facts = InstanceFacts {
         instance_id: id(name),
@@ -180,7 +180,7 @@ impl Built {
         request.run_id.clone()
     }
 
-    /// Launched for a request, booting.
+    /// Launches it for a request, booting.
     pub(crate) fn bound(self, request: &RequestKey) -> Self {
         self.of(Life::Created { run: Some(Self::run(request)) }, Some(request))
     }
@@ -199,7 +199,7 @@ impl Built {
         self.of(Life::Idle { pooled_at: None }, Some(request))
     }
 
-    /// In the pool, never used, with half an hour from its entry 100 s ago.
+    /// Puts it in the pool, never used, with half an hour from its entry 100 s ago.
     pub(crate) fn pooled(mut self) -> Self {
         self.instance.threshold = Some(Threshold { at: at(1700), set_at: at(-100) });
         self.of(Life::Idle { pooled_at: Some(at(-100)) }, None)
@@ -226,7 +226,7 @@ impl Built {
         self
     }
 
-    /// Its agent says this for the claim of the record.
+    /// Lets its agent report this signal for the claim of the record.
     pub(crate) fn says(self, signal: Signal) -> Self {
         let claim = self.instance.claim.as_ref().map_or(String::new(), |claim| claim.id.to_string());
         self.says_for(signal, &claim)
@@ -240,7 +240,7 @@ impl Built {
         })
     }
 
-    /// As its provider lists it.
+    /// Returns the machine as its provider lists it.
     pub(crate) fn listed(&self, state: MachineState) -> Machine {
         let facts = &self.instance.facts;
         Machine {
@@ -260,7 +260,7 @@ impl Built {
     }
 }
 
-/// A launch of class `linux` that was decided 10 s ago.
+/// Builds a launch of class `linux` that was decided 10 s ago.
 pub(crate) fn launch(name: &str, count: u32, request: Option<&RequestKey>) -> Launch {
     let launch_id = LaunchId::parse(name).unwrap();
     Launch {
@@ -293,7 +293,7 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    /// An empty yard, completely listed; we hold the lease.
+    /// Creates an empty yard, completely listed; this operator holds the lease.
     pub(crate) fn empty() -> Self {
         let policy = Policy {
             timing: Timing {
@@ -327,14 +327,14 @@ impl Scene {
         scene
     }
 
-    /// A yard with class `linux`: nothing kept idle, at most 10 machines, unless told otherwise.
+    /// Creates a yard with class `linux`: no idle machines, at most 10 machines, unless `spec` changes it.
     pub(crate) fn with(spec: serde_json::Value) -> Self {
         let mut scene = Self::empty();
         scene.pool(1, spec);
         scene
     }
 
-    /// A yard with class `linux`, a pooled machine `i-1`, request 1 and an open launch `l-1`.
+    /// Creates a yard with class `linux`, a pooled machine `i-1`, request 1 and an open launch `l-1`.
     pub(crate) fn peopled() -> Self {
         let mut scene = Self::with(serde_json::json!({}));
         scene.add(machine("i-1").pooled());
@@ -359,7 +359,7 @@ impl Scene {
         self.yard.observe(seen, &now)
     }
 
-    /// A strong read that began after all that was seen until now.
+    /// Observes a strong read that began after everything that was observed until now.
     pub(crate) fn look(&mut self, key: RecordId, item: Option<Item>) -> BTreeSet<Unit> {
         let begun = self.now.mono + Duration::from_nanos(1);
         self.see(Observation::Looked(begun, key, item))
@@ -377,7 +377,7 @@ impl Scene {
         dirty
     }
 
-    /// The agent record of a machine, changed and one beat on.
+    /// Observes the agent record of a machine, changed and with the next heartbeat.
     pub(crate) fn speaks(&mut self, name: &str, change: impl FnOnce(&mut Agent)) -> BTreeSet<Unit> {
         let mut agent = self.yard.instance(&arn(name)).unwrap().agent.clone().unwrap();
         agent.heartbeat_seq += 1;
@@ -385,14 +385,14 @@ impl Scene {
         self.put(&agent)
     }
 
-    /// The same scene, later.
+    /// Advances the time of the scene.
     pub(crate) fn wait(&mut self, seconds: u64) {
         self.now.wall = self.now.wall.saturating_add(SignedDuration::from_secs(seconds as i64)).unwrap();
         self.now.mono += secs(seconds);
         self.now.seen += secs(seconds);
     }
 
-    /// A record of a newer program, or one that nobody can read, under a key.
+    /// Stores a record of a newer program, or an unreadable one, under a key.
     pub(crate) fn spoil(&mut self, key: &RecordId, schema: Option<u64>) {
         let mut item = item(serde_json::json!({"pk": key.pk(), "sk": key.sk(), "kind": "nonsense"}));
         item.extend(schema.map(|n| ("schema".to_owned(), AttributeValue::N(n.to_string()))));
@@ -416,7 +416,7 @@ impl Scene {
         self.judge(&Unit::Class(linux()))
     }
 
-    /// What the class does about machines and requests, its queue having said nothing.
+    /// Returns the class's actions for machines and requests, with an empty queue.
     pub(crate) fn served(&mut self) -> Vec<Planned> {
         self.see(Observation::Hints(linux(), Vec::new()));
         let mut actions = self.of_class().actions;
@@ -424,7 +424,7 @@ impl Scene {
         actions
     }
 
-    /// The class's claims: which request gets which machines.
+    /// Returns the class's claims: which request gets which machines.
     pub(crate) fn claims(&mut self) -> Vec<(String, Vec<String>)> {
         let claim = |action: Planned| match action.effect {
             Effect::Claim { request, machines, .. } => {
@@ -436,7 +436,7 @@ impl Scene {
         self.served().into_iter().filter_map(claim).collect()
     }
 
-    /// The class's intents to launch: how many, for whom.
+    /// Returns the class's intents to launch: how many machines, and for which request.
     pub(crate) fn intents(&mut self) -> Vec<(u32, Option<RequestKey>)> {
         let intent = |action: Planned| match action.effect {
             Effect::Intend(launch, _) => {
@@ -447,7 +447,7 @@ impl Scene {
         self.served().into_iter().filter_map(intent).collect()
     }
 
-    /// Takes in what a plan's writes would store.
+    /// Observes the records that a plan's writes would store.
     pub(crate) fn apply(&mut self, actions: &[Planned]) {
         for change in actions.iter().flat_map(|action| action.effect.changes()) {
             match change {
@@ -467,17 +467,17 @@ impl Scene {
     }
 }
 
-/// What a plan does.
+/// Returns the effects of a plan.
 pub(crate) fn effects(actions: &[Planned]) -> Vec<&Effect> {
     actions.iter().map(|action| &action.effect).collect()
 }
 
-/// What is told of the first of some actions.
+/// Returns the note of the first of some actions.
 pub(crate) fn note(actions: &[Planned]) -> Note {
     actions.first().and_then(Planned::note).expect("something is told").clone()
 }
 
-/// The one write of a machine in a plan, with what is told of it.
+/// Returns the one write of a machine in a plan, with its note.
 pub(crate) fn write(plan: &Plan) -> (Step<Instance>, Note) {
     match effects(&plan.actions)[..] {
         [Effect::Instance(step, _)] => (step.as_ref().clone(), note(&plan.actions)),
@@ -485,7 +485,7 @@ pub(crate) fn write(plan: &Plan) -> (Step<Instance>, Note) {
     }
 }
 
-/// The one write of a request in a plan, with what is told of it.
+/// Returns the one write of a request in a plan, with its note.
 pub(crate) fn answer(plan: &Plan) -> (Step<Request>, Note) {
     match effects(&plan.actions)[..] {
         [Effect::Request(step)] => (step.as_ref().clone(), note(&plan.actions)),
@@ -493,7 +493,7 @@ pub(crate) fn answer(plan: &Plan) -> (Step<Request>, Note) {
     }
 }
 
-/// Why a plan ends a machine; none when it does not.
+/// Returns why a plan ends a machine; none when it does not.
 pub(crate) fn ends(plan: &Plan) -> Option<Reason> {
     let write = match effects(&plan.actions)[..] {
         [Effect::Instance(step, _) | Effect::Silence(step, _) | Effect::Disown(step, _)] => step,
@@ -505,12 +505,13 @@ pub(crate) fn ends(plan: &Plan) -> Option<Reason> {
     }
 }
 
-/// Runs, in a list of claims.
+/// Returns the runs in a list of claims.
 pub(crate) fn runs(claims: &[(String, Vec<String>)]) -> Vec<&str> {
     claims.iter().map(|(run, _)| run.as_str()).collect()
 }
 
-/// When GitHub gave no more jobs to the versions of 2026, as it said on 2026-09-29; to the last it names no date.
+/// When GitHub stopped giving jobs to the versions of 2026, as it reported on 2026-09-29; for the last it gives no
+/// date.
 pub(crate) const RUNNER_ENDS: [(&str, Option<&str>); 11] = [
     ("2.329.0", Some("2026-01-23T17:10:35Z")),
     ("2.330.0", Some("2026-03-13T18:34:13Z")),

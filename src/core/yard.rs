@@ -1,5 +1,5 @@
-//! The yard as observed: the last image of every record, what this process learned beside the records, and the
-//! indexes that keep the work of one change independent of how many records there are.
+//! The yard as observed: the last image of every record, the facts that this process learned besides the records, and
+//! the indexes that keep the work of one change independent of the number of records.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -52,27 +52,27 @@ pub(crate) use unread::{ClassRecord, agent_is_known};
 pub(crate) use visits::take as visits;
 pub(crate) use visits::visited;
 
-/// What one decision is about.
+/// The subject of one decision.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Unit {
     /// One machine.
     Instance(InstanceArn),
     /// One request.
     Request(RequestKey),
-    /// One class: who gets which machine, and what is launched.
+    /// One class: the assignment of its machines, and its launches.
     Class(ClassName),
     /// One launch.
     Launch(LaunchId),
 }
 
 impl Unit {
-    /// The request that a record names, if it names one.
+    /// Returns the unit of the request that a record names, if it names one.
     pub(crate) fn of_request(id: &RecordId) -> Option<Self> {
         id.request().cloned().map(Self::Request)
     }
 }
 
-/// Everything observed. Maps that are read for every change are hashed and boxed, so that a lookup touches as little
+/// All observations. Maps that are read for every change are hashed and boxed, so that a lookup touches as little
 /// memory among a million records as among a thousand. No decision depends on their order.
 #[derive(Clone, Debug, Default)]
 pub struct Yard {
@@ -93,7 +93,7 @@ pub struct Yard {
     pub(crate) attempts: BTreeMap<(String, String), BTreeSet<(u32, RequestKey)>>,
     /// Requests by their owner and the label of their runners, both without regard to case.
     pub(crate) labels: BTreeMap<(String, String), BTreeSet<RequestKey>>,
-    /// Our machines without a record, and when each was first listed.
+    /// Our machines without a record, with the time at which each was first listed.
     pub(crate) unrecorded: BTreeMap<InstanceArn, (Machine, Duration)>,
     /// When the provider's machines were last listed, on the monotonic clock.
     pub(crate) inventoried: Option<Duration>,
@@ -110,93 +110,93 @@ pub struct Yard {
     /// Actions that keep failing for the same reason. The key is the unit, the kind and the subject; the value is the
     /// class that reports it and a sentence.
     pub stuck: BTreeMap<(Unit, &'static str, Unit), (ClassName, String)>,
-    /// The runner version of the operator's file, once GitHub said when its support ends.
+    /// The runner version of the operator's file, once GitHub reported when its support ends.
     pub runner: Option<RunnerSupport>,
     /// The leader's lease, as it was last seen.
     pub(crate) lease: Option<Lease>,
-    /// The history table has what was over at this time: records need not keep it.
+    /// The history table contains everything that had ended at this time: records need not keep it.
     pub delivered: Option<jiff::Timestamp>,
     /// The newest runner package of each architecture, as GitHub's list last named them.
     pub latest: BTreeMap<String, RunnerPackage>,
-    /// When GitHub's support of versions ends that followers of its list have, as far as it said.
+    /// When GitHub's support ends for the versions of classes that follow its list, as far as GitHub reported it.
     pub ends: BTreeMap<String, EndOfLife>,
-    /// The classes that GitHub refuses the labels of claims whose runners were registered ahead.
+    /// The classes for which GitHub refuses the labels of claims whose runners were registered ahead.
     pub(crate) refused_labels: BTreeMap<ClassName, RefusedLabels>,
-    /// How many orders in a row had no certain answer, of whichever launch, as far as that lengthens a pause.
+    /// How many orders in a row had no certain response, over all launches, as far as that lengthens a pause.
     pub(crate) unclear: u32,
     /// Repositories after whose jobs clean-ups failed.
     pub(crate) brakes: brakes::Brakes,
-    /// The accounts for which GitHub did not answer when it was last asked, in lower case.
+    /// The accounts for which GitHub did not respond at the last call, in lower case.
     pub github_down: BTreeSet<String>,
     /// When the last complete list of the table was begun, on the monotonic clock.
     pub listed: Option<Duration>,
-    /// When each record that has no other place here was last seen, on the monotonic clock.
+    /// When each record that is stored nowhere else here was last seen, on the monotonic clock.
     pub(crate) there: BTreeMap<RecordId, Duration>,
 }
 
 impl Yard {
-    /// Why no operator leads, where none does: nothing is launched then. A leader whose renewals this process could not
-    /// have seen is believed.
+    /// Returns why no operator leads; none where one does. Nothing is launched without a leader. A leader whose
+    /// renewals this process could not have seen counts as leading.
     pub fn leaderless(&self, now: &Now) -> Option<String> {
         let blind = now.mono.saturating_sub(now.seen);
         self.lease.as_ref()?.lapsed(now.wall, blind)
     }
 
-    /// A machine by its ARN.
+    /// Returns a machine by its ARN.
     pub fn instance(&self, arn: &InstanceArn) -> Option<&Tracked> {
         visited();
         self.instances.get(arn).map(Box::as_ref)
     }
 
-    /// A machine by its id.
+    /// Returns a machine by its id.
     pub fn by_id(&self, id: &InstanceId) -> Option<&Tracked> {
         visited();
         self.ids.get(id).and_then(|arn| self.instances.get(arn)).map(Box::as_ref)
     }
 
-    /// Every machine.
+    /// Iterates over all machines.
     pub fn instances(&self) -> impl Iterator<Item = &Tracked> {
         self.instances.values().map(Box::as_ref)
     }
 
-    /// A request by its key.
+    /// Returns a request by its key.
     pub fn request(&self, key: &RequestKey) -> Option<&Request> {
         visited();
         self.requests.get(key).map(|asked| &asked.request)
     }
 
-    /// The request that another record names.
+    /// Returns the request that another record names.
     pub fn request_named(&self, id: &RecordId) -> Option<&Request> {
         self.request(id.request()?)
     }
 
-    /// When a request was last seen, on the monotonic clock.
+    /// Returns when a request was last seen, on the monotonic clock.
     pub(crate) fn request_seen(&self, key: &RequestKey) -> Option<Duration> {
         self.requests.get(key).map(|asked| asked.there)
     }
 
-    /// Every request.
+    /// Iterates over all requests.
     pub fn requests(&self) -> impl Iterator<Item = (&RequestKey, &Request)> {
         self.requests.iter().map(|(key, asked)| (key, &asked.request))
     }
 
-    /// A class.
+    /// Returns a class.
     pub fn class(&self, name: &ClassName) -> Option<&Class> {
         self.classes.get(name)
     }
 
-    /// Every class that has a pool or a machine.
+    /// Iterates over all classes that have a pool or a machine.
     pub fn classes(&self) -> impl Iterator<Item = (&ClassName, &Class)> {
         self.classes.iter()
     }
 
-    /// A class's pool.
+    /// Returns a class's pool.
     pub fn pool(&self, name: &ClassName) -> Option<&Pool> {
         self.classes.get(name).and_then(|class| class.pool.as_ref())
     }
 
-    /// How many machines of a class have neither a record nor a known launch, when that is more than we believe. An
-    /// empty or restored table is no reason to end running machines.
+    /// Counts the machines of a class that have neither a record nor a known launch, when that is more than can be
+    /// believed. An empty or restored table is no reason to end running machines.
     pub(crate) fn unbelieved_unrecorded(&self, class: &ClassName) -> Option<usize> {
         let live = self.classes.get(class).map_or(0, Class::live);
         let most = believable(live) as usize;
@@ -209,63 +209,64 @@ impl Yard {
         (unrecorded > most).then_some(unrecorded)
     }
 
-    /// A launch.
+    /// Returns a launch.
     pub fn launch(&self, id: &LaunchId) -> Option<&TrackedLaunch> {
         visited();
         self.launches.get(id)
     }
 
-    /// How many machines are ours and have no record, as they were last listed.
+    /// Counts our machines without a record, as they were last listed.
     pub fn orphans(&self) -> usize {
         self.unrecorded.len()
     }
 
-    /// The class of a machine, with a record or without.
+    /// Returns the class of a machine, with or without a record.
     pub fn class_of_machine(&self, arn: &InstanceArn) -> Option<&ClassName> {
         let recorded = self.instances.get(arn).map(|tracked| &tracked.instance.facts.resource_class);
         recorded.or_else(|| self.unrecorded.get(arn).and_then(|(machine, _)| machine.class.as_ref()))
     }
 
-    /// The stuck actions of a class: how many, and a sentence about the first.
+    /// Returns the number of stuck actions of a class, and a sentence about the first.
     pub(crate) fn stuck_in(&self, class: &ClassName) -> Option<(usize, &str)> {
         let mut stuck = self.stuck.values().filter(|(of, _)| of == class);
         let (_, first) = stuck.next()?;
         Some((1 + stuck.count(), first))
     }
 
-    /// Whether an action in progress holds this slot.
+    /// Returns whether an action in progress holds this slot.
     pub fn is_busy(&self, slot: impl Into<Slot>) -> bool {
         self.busy.contains(&slot.into())
     }
 
-    /// Until when a record backs off after a failed write; none when it does not.
+    /// Returns until when a record backs off after a failed write; none when it does not.
     pub(crate) fn backoff_until(&self, record: impl Into<RecordId>, now: Duration) -> Option<Duration> {
         self.backoffs.get(&record.into()).copied().filter(|until| now < *until)
     }
 
-    /// Open requests (accepted and not ended) of a repository.
+    /// Counts the open requests (accepted and not ended) of a repository.
     pub(crate) fn open_requests(&self, repository: &Repository) -> u32 {
         self.open.get(&repository.as_str().to_ascii_lowercase()).copied().unwrap_or(0)
     }
 
-    /// Why the machines of a repository's claims serve nobody else now, and until when; none where they do.
+    /// Returns why the machines of a repository's claims serve no other request now, and until when; none where they
+    /// do.
     pub(crate) fn brake(&self, repository: &Repository, now: jiff::Timestamp) -> Option<Brake> {
         self.brakes.of_repository(repository, now)
     }
 
-    /// How many clean-ups failed in a row after jobs of each repository within the last hour.
+    /// Counts the clean-ups that failed in a row after jobs of each repository within the last hour.
     pub fn failed_clean_ups(&self, now: jiff::Timestamp) -> impl Iterator<Item = (&str, usize)> {
         self.brakes.failed(now)
     }
 
-    /// Whether a notice from EC2 needs no action now: the machine is not ours, has ended, or is only at risk, which its
-    /// agent says too.
+    /// Returns whether a notice from EC2 needs no action now: the machine is not ours, has ended, or is only at risk,
+    /// which its agent reports too.
     pub fn settled_notice(&self, id: &InstanceId) -> bool {
         let Some(tracked) = self.by_id(id) else { return true };
         !tracked.instance.state().live() || !(tracked.changed || tracked.is_interrupted())
     }
 
-    /// Every unit there is.
+    /// Lists all units.
     pub fn units(&self) -> BTreeSet<Unit> {
         let instances = self.instances.keys().cloned().map(Unit::Instance);
         let unrecorded = self.unrecorded.keys().cloned().map(Unit::Instance);
@@ -275,7 +276,8 @@ impl Yard {
         instances.chain(unrecorded).chain(requests).chain(classes).chain(launches).collect()
     }
 
-    /// Drops the classes that nothing names any more: a deleted pool's, and what requests of unknown classes named.
+    /// Drops the classes that no record refers to any more: those of deleted pools, and unknown classes that requests
+    /// named.
     pub(super) fn forget_classes(&mut self) {
         let machines = self.instances.values().map(|tracked| tracked.instance.facts.resource_class.clone());
         let launches = self.launches.values().map(|tracked| tracked.launch.resource_class.clone());
@@ -291,12 +293,12 @@ impl Yard {
         });
     }
 
-    /// The class a request asks for, if its name can be one.
+    /// Returns the class that a request asks for, if its name can be one.
     pub fn class_of(request: &Request) -> Option<ClassName> {
         ClassName::parse(&request.intent.resource_class).ok()
     }
 
-    /// Whether a request takes a machine of this EC2 type.
+    /// Returns whether a request accepts a machine of this EC2 type.
     pub(crate) fn accepts_type(&self, request: &Request, instance_type: &str) -> bool {
         let of_class = || Self::class_of(request).and_then(|class| self.pool(&class));
         match &request.intent.allowed_instance_types {
@@ -305,24 +307,24 @@ impl Yard {
         }
     }
 
-    /// Whether a machine has a type and size that its class allows.
+    /// Returns whether a machine has a type and size that its class allows.
     pub(crate) fn class_accepts(&self, facts: &InstanceFacts) -> bool {
         self.pool(&facts.resource_class).is_none_or(|pool| pool.spec.fits(facts))
     }
 
-    /// Whether the record exists and this program cannot read it, because it is broken or of a newer schema.
+    /// Returns whether the record exists and this program cannot read it, because it is broken or of a newer schema.
     pub(crate) fn is_unreadable(&self, key: &RecordId) -> bool {
         self.newer.contains_key(key) || self.unreadable.contains_key(key)
     }
 
-    /// The newest attempt of the same run and name, if it is newer than this one.
+    /// Returns the newest attempt of the same run and name, if it is newer than this one.
     pub(crate) fn superseded(&self, id: &RequestKey) -> Option<u32> {
         let (newest, _) = self.attempts.get(&run_and_name_of(id))?.last()?;
         (*newest > id.attempt).then_some(*newest)
     }
 
-    /// Other requests whose runners would have the same label: those of another run or name, and those of the same
-    /// attempt under a key that spells the repository differently.
+    /// Lists other requests whose runners would have the same label: those of another run or name, and those of the
+    /// same attempt under a key that spells the repository differently.
     pub(crate) fn same_label(&self, request: &Request) -> impl Iterator<Item = &Request> {
         let line = run_and_name_of(&request.id);
         let same = self.labels.get(&label_of(request)).into_iter().flatten();
@@ -331,7 +333,7 @@ impl Yard {
             .filter(move |other| other.id.attempt == request.id.attempt || run_and_name_of(&other.id) != line)
     }
 
-    /// Whether a launch is over.
+    /// Returns whether a launch is still open.
     pub(crate) const fn is_open(launch: &Launch) -> bool {
         match launch.phase {
             LaunchPhase::Intent => true,
@@ -340,12 +342,12 @@ impl Yard {
     }
 }
 
-/// The key that all attempts of one run and name share.
+/// Returns the key that all attempts of one run and name share.
 pub(crate) fn run_and_name_of(id: &RequestKey) -> (String, String) {
     (format!("{}#{}", id.repository.folded(), id.run_id), id.name.to_string())
 }
 
-/// The key that requests share when GitHub cannot tell their runners apart.
+/// Returns the key that requests share when GitHub cannot tell their runners apart.
 pub(crate) fn label_of(request: &Request) -> (String, String) {
     (request.id.repository.owner().to_ascii_lowercase(), request.label().to_ascii_lowercase())
 }

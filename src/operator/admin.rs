@@ -1,5 +1,5 @@
-//! What can be asked of a running operator by HTTP: does it live, is it ready, what does it measure, and what
-//! does the yard look like. Nothing here changes anything, and no answer holds a secret.
+//! The operator's HTTP port for liveness, readiness, metrics and the status page. Its requests change nothing, and no
+//! response contains a secret.
 
 mod compress;
 pub(crate) mod host;
@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use crate::metrics::Metrics;
 use crate::status::Health;
 
-/// What the answers are made from.
+/// The data of the responses.
 #[derive(Clone, Debug)]
 pub struct Admin {
     /// For `/readyz`.
@@ -33,11 +33,12 @@ pub struct Admin {
     pub metrics: Metrics,
 }
 
-/// Answers until `shutdown`, then finishes what is in progress for at most two seconds. The address is logged as the
-/// field `listen`. On loopback only requests to an address are answered, since a page can make its own name point here.
+/// Serves until `shutdown`, then finishes requests in progress for at most two seconds. The address is logged as the
+/// field `listen`. On loopback only requests to an address are served, since a web page can make its own name resolve
+/// to it.
 ///
 /// # Errors
-/// When the listener cannot be used.
+/// The listener cannot be used.
 pub async fn serve(listener: TcpListener, admin: Admin, shutdown: CancellationToken) -> io::Result<()> {
     let listen = listener.local_addr()?;
     tracing::info!(%listen, "admin port open");
@@ -60,10 +61,10 @@ fn router(admin: Admin) -> Router {
         .with_state(admin)
 }
 
-/// What somebody has already.
+/// The state of the client.
 #[derive(Debug, Deserialize)]
 struct Seen {
-    /// The `mark` of the answer before.
+    /// The `mark` of its previous response.
     since: Option<String>,
 }
 

@@ -1,5 +1,5 @@
-//! How is this operator to run? One file and the environment, checked as a whole before anything starts.
-//! `config/default.toml` names every key with its default and is read by the program itself, so it cannot be wrong.
+//! The operator's configuration: one file and the environment, checked as a whole before anything starts.
+//! `config/default.toml` contains every key with its default and is read by the program itself, so it cannot be wrong.
 //!
 //! Over 400 lines: every section of the file, with the documentation of each key.
 
@@ -30,19 +30,19 @@ use crate::model::{FieldError, Rebalance, TableName, Timing, YardSharing, origin
 use reader::Reader;
 
 words! {
-    /// Where machines come from.
+    /// The provider of machines.
     ComputeKind {
         /// EC2.
         Ec2 = "ec2",
         /// Child processes of this machine.
         Local = "local",
-        /// Nowhere: records only.
+        /// No provider: records only.
         None = "none",
     }
 }
 
 words! {
-    /// Where pooled machines are announced.
+    /// The queue for announcements of pooled machines.
     QueueKind {
         /// SQS.
         Sqs = "sqs",
@@ -54,39 +54,39 @@ words! {
 words! {
     /// Whether runners are registered.
     GitHubKind {
-        /// With the GitHub behind `api_url`.
+        /// At the GitHub behind `api_url`.
         Real = "real",
-        /// Nowhere.
+        /// Not at all.
         None = "none",
     }
 }
 
 words! {
-    /// Where runners are registered.
+    /// The scope in which runners are registered.
     ScopeKind {
-        /// With the repository whose workflow asks.
+        /// The repository of the requesting workflow.
         Repository = "repository",
-        /// With its owner, who must be an organisation.
+        /// The owner of that repository, which must be an organisation.
         Organization = "organization",
     }
 }
 
 words! {
-    /// Which runner package machines get.
+    /// The runner package of machines.
     Follow {
-        /// The one that the operator's file names.
+        /// The package in the operator's file.
         Pin = "pin",
-        /// The newest of GitHub's list.
+        /// The newest package in GitHub's list.
         Latest = "latest",
     }
 }
 
 words! {
-    /// How log lines look.
+    /// The format of log lines.
     LogFormat {
         /// For people.
         Human = "human",
-        /// For programs, an object a line.
+        /// For programs, one JSON object per line.
         Json = "json",
     }
 }
@@ -98,100 +98,100 @@ pub struct Config {
     pub table: TableName,
     /// Deadlines and intervals.
     pub timing: Timing,
-    /// Where machines come from.
+    /// The compute provider.
     pub compute: ComputeKind,
-    /// How fast EC2 is asked.
+    /// The rate limits of calls to EC2.
     pub limits: Limits,
-    /// How many requests of one repository may be open at the same time.
+    /// Maximum number of open requests of one repository.
     pub requests_per_repository: u32,
-    /// Teams, priorities and the quotas of the whole yard.
+    /// Teams, priorities and yard-wide quotas.
     pub sharing: YardSharing,
-    /// Where pooled machines are announced.
+    /// The queue for announcements of pooled machines.
     pub queue: QueueKind,
-    /// The queue on which EC2 says which machines it takes back; none when nobody listens.
+    /// The queue of EC2's interruption notices; `None` if they are not received.
     pub interruptions: Option<String>,
-    /// What is done about machines that EC2 expects to take back.
+    /// The reaction to rebalance recommendations of EC2.
     pub rebalance: Rebalance,
-    /// How long the history table keeps what is over.
+    /// How long the history table keeps finished activity.
     pub history_keep: Duration,
-    /// With whom runners are registered; none when nowhere.
+    /// The GitHub at which runners are registered; `None` if there is none.
     pub github: Option<GitHub>,
-    /// Where the admin port listens; port 0 takes a free one.
+    /// The address of the admin port; port 0 chooses a free one.
     pub listen: SocketAddr,
-    /// What is logged, and how.
+    /// The format and the filter of the log.
     pub log: Log,
-    /// What is passed on to agents.
+    /// The settings for agents.
     pub agent: Agent,
-    /// What machines cost.
+    /// The prices of machines.
     pub prices: Prices,
 }
 
-/// With which GitHub runners are registered, and by which right.
+/// The GitHub at which runners are registered, and its credential.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GitHub {
-    /// Root of its API, without a slash at the end.
+    /// Root of its API, without a trailing slash.
     pub api_url: String,
-    /// What we show it.
+    /// The credential.
     pub credential: Credential,
     /// Where runners are registered.
     pub scope: ScopeKind,
-    /// What is asked of it beside credentials.
+    /// The calls beside those for credentials.
     pub watch: GitHubWatch,
 }
 
-/// Where a credential is found. The files can be replaced at any time: a token is read for each call, an App's key at
-/// the start and whenever GitHub refuses the one in use.
+/// The location of a credential. The files can be replaced at any time: a token is read for each call, an App's key at
+/// the start and whenever GitHub refuses the present one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Credential {
-    /// A file that holds a token.
+    /// A file that contains a token.
     TokenFile(PathBuf),
     /// A GitHub App.
     App {
         /// Its app id or client id.
         id: String,
-        /// The file that holds its private key, PEM.
+        /// The file of its private key, PEM.
         key_file: PathBuf,
     },
 }
 
-/// What is logged, and how.
+/// The format and the filter of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Log {
-    /// How lines look.
+    /// The format of lines.
     pub format: LogFormat,
-    /// Directives, as `RUST_LOG` has them.
+    /// Filter directives, as in `RUST_LOG`.
     pub filter: String,
 }
 
-/// What is passed on to agents.
+/// The settings for agents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Agent {
-    /// The runner package; none where the image brings it.
+    /// The runner package; `None` if the image contains it.
     pub runner: Architectures<RunnerPackage>,
-    /// Whether machines follow GitHub's list of packages, and those of arm64.
+    /// Whether machines with the usual package follow GitHub's list of packages.
     pub runner_follow: Follow,
-    /// The same for machines that have the package of arm64.
+    /// The same for machines with the package of arm64.
     pub runner_follow_arm64: Follow,
-    /// Hosts of packages beside GitHub's.
+    /// Allowed hosts of packages beside GitHub's.
     pub runner_hosts: Vec<String>,
-    /// Runs at a machine's first boot, unless its class names another.
+    /// The script of a machine's first boot, unless its class names another.
     pub pre_runner_script: Option<PathBuf>,
-    /// How long that may take.
+    /// Timeout of that script.
     pub pre_runner_timeout: Duration,
-    /// How long a runner may take to end by itself.
+    /// How long a runner may take to stop by itself.
     pub stop: Duration,
-    /// Where file systems are mounted that are not a machine's own and that jobs may write to all the same.
+    /// Mount points of other file systems to which jobs may write nevertheless.
     pub spare: Vec<PathBuf>,
-    /// Variables of the agent, of runners and of their jobs.
+    /// Environment variables of the agent, of runners and of their jobs.
     pub environment: BTreeMap<String, String>,
-    /// The agent's program; none where each image brings it.
+    /// The agent's program; `None` if each image contains it.
     pub program: Architectures<AgentProgram>,
 }
 
-/// What there is for machines of either architecture.
+/// A setting for machines of either architecture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Architectures<T> {
-    /// For x86_64, and for classes that do not say their architecture.
+    /// For x86_64, and for classes without an architecture.
     pub usual: Option<T>,
     /// For arm64.
     pub arm64: Option<T>,
@@ -203,18 +203,18 @@ impl<T> Default for Architectures<T> {
     }
 }
 
-/// What is fetched from somewhere.
+/// A file to download.
 pub trait Fetched {
-    /// Where it is.
+    /// Returns its address.
     fn url(&self) -> &str;
 
-    /// Its digest, 64 lower-case hexadecimal digits.
+    /// Returns its digest, 64 lower-case hexadecimal digits.
     fn sha256(&self) -> &str;
 }
 
 impl<T: Fetched> Architectures<T> {
-    /// For machines of a class with this `launch.architecture`; none where the only one is another's, by the name of
-    /// its file. A yard of arm64 alone may have its own as the usual one.
+    /// Returns the one for machines of a class with this `launch.architecture`; `None` if the only one is for another
+    /// architecture by the name of its file. A yard with only arm64 may have its own as the usual one.
     pub fn of(&self, architecture: Option<&str>) -> Option<&T> {
         let own = if architecture == Some("arm64") { self.arm64.as_ref() } else { None };
         let told = |one: &&T| told_architecture(one.url());
@@ -223,7 +223,7 @@ impl<T: Fetched> Architectures<T> {
     }
 }
 
-/// The architecture that the name of a file tells, by GitHub's words for it or by others'.
+/// Returns the architecture that a file's name contains, in GitHub's or in others' spelling.
 fn told_architecture(url: &str) -> Option<&'static str> {
     let file = url.rsplit('/').next()?;
     let names = |words: [&str; 3]| words.iter().any(|word| file.contains(word));
@@ -235,21 +235,21 @@ fn told_architecture(url: &str) -> Option<&'static str> {
 }
 
 impl<T> Architectures<T> {
-    /// What there is for machines of some architecture, the usual one first.
+    /// Returns the one for any architecture, preferably the usual one.
     pub fn any(&self) -> Option<&T> {
         self.usual.as_ref().or(self.arm64.as_ref())
     }
 
-    /// Whether there is nothing for anybody.
+    /// Returns whether there is none for any architecture.
     pub const fn is_empty(&self) -> bool {
         self.usual.is_none() && self.arm64.is_none()
     }
 }
 
-/// The agent's program, which machines fetch at their first boot.
+/// The agent's program, which machines download at their first boot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentProgram {
-    /// Where it is fetched.
+    /// Its address.
     pub url: String,
     /// Its digest, 64 lower-case hexadecimal digits.
     pub sha256: String,
@@ -276,20 +276,20 @@ impl Fetched for RunnerPackage {
 }
 
 impl Agent {
-    /// What an agent takes for [`Self::stop`] where it is told nothing.
+    /// The agent's own default for [`Self::stop`].
     pub const STOP: Duration = Duration::from_secs(60);
 }
 
 impl Agent {
-    /// Origins that runner packages may come from beside GitHub's: those of the packages that the file pins, and the
-    /// hosts that it names.
+    /// Returns the allowed origins of runner packages beside GitHub's: those of the pinned packages, and the configured
+    /// hosts.
     pub fn runner_origins(&self) -> Vec<String> {
         let pinned = [&self.runner.usual, &self.runner.arm64].into_iter().flatten();
         let pinned = pinned.filter_map(|package| origin_of(&package.url));
         pinned.chain(self.runner_hosts.iter().map(|host| format!("https://{host}"))).collect()
     }
 
-    /// Which machines follow GitHub's list.
+    /// Returns which machines follow GitHub's list.
     pub fn following(&self) -> Following {
         let followed = |follow: Follow, package: &Option<RunnerPackage>, usual: &str| match follow {
             Follow::Pin => None,
@@ -310,16 +310,16 @@ impl Agent {
 }
 
 impl Config {
-    /// Reads the file, if there is one, and lays the environment (`environment`, all of it) over it.
+    /// Reads the file, if there is one, and overrides it with the environment (`environment`, all of it).
     ///
     /// # Errors
-    /// Every key that is unknown or has a value that cannot be used, and every pair that contradicts itself.
+    /// Every key that is unknown or has an invalid value, and every contradictory pair of keys.
     pub fn load(
         file: Option<&Path>,
         environment: impl Iterator<Item = (String, String)>,
     ) -> Result<Self, ConfigErrors> {
         let (values, mut problems) = layers::lay(file, environment);
-        // Without its file nothing else can be judged: what it would have said is not missing.
+        // If the file is unreadable nothing else can be checked: keys that it may set are not missing.
         let unread = problems.extract_if(.., |problem| problem.field == layers::FILE).collect::<Vec<_>>();
         if !unread.is_empty() {
             return Err(ConfigErrors::new(unread));
@@ -333,7 +333,7 @@ impl Config {
     }
 
     fn read(reader: &mut Reader) -> Option<Self> {
-        // Everything is read before the first `?`, so that every problem is seen.
+        // Everything is read before the first `?`, so that every problem is reported.
         let table = reader.parsed("table", TableName::parse);
         let compute = reader.parsed("compute.kind", str::parse);
         let timing = timing(reader).inspect(|timing| check::timing(timing, compute, reader));
@@ -496,8 +496,8 @@ impl Agent {
     }
 }
 
-/// The environment of this process, read here and nowhere else. A value that is not Unicode is kept, spoilt, so that
-/// its key can refuse it.
+/// Returns the environment of this process, read here and nowhere else. A value that is not Unicode is kept in lossy
+/// form, so that its key can refuse it.
 pub fn environment() -> impl Iterator<Item = (String, String)> {
     let text = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
     std::env::vars_os().map(move |(name, value)| (text(name), text(value)))

@@ -36,28 +36,28 @@ pub struct Ports {
     pub queue: Arc<dyn PoolQueue>,
     /// The compute provider.
     pub compute: Arc<dyn Compute>,
-    /// GitHub; none where somebody else registers runners.
+    /// GitHub; `None` if another program registers runners.
     pub github: Option<Arc<dyn GitHub>>,
     /// EC2's notices about machines, if a queue is configured.
     pub notices: Option<Arc<dyn Notices>>,
-    /// The doorbell; none where the watch learns of a write without it.
+    /// The doorbell; `None` if the watch sees writes without it.
     pub doorbell: Option<Bell>,
-    /// The history table; none where no history is kept.
+    /// The history table; `None` if no history is kept.
     pub history: Option<HistoryTable>,
-    /// Time.
+    /// The clock.
     pub clock: Arc<dyn Clock>,
-    /// Randomness.
+    /// The source of randomness.
     pub entropy: Arc<dyn Entropy>,
     /// The metrics.
     pub metrics: Metrics,
 }
 
-/// The doorbell, and what a ring does.
+/// The doorbell, with the action of a ring.
 #[derive(Clone)]
 pub struct Bell {
-    /// Where rings are waited for.
+    /// The port that receives rings.
     pub port: Arc<dyn Doorbell>,
-    /// Has the watch of the table look at once.
+    /// Makes the watch of the table look at once.
     pub look: watch::Sender<()>,
 }
 
@@ -66,25 +66,25 @@ pub struct Bell {
 pub struct Settings {
     /// This operator's identity as holder of the lease; unique among the operators of one table.
     pub identity: String,
-    /// The table, which marks what is ours.
+    /// The table; its name marks our resources.
     pub table: TableName,
     /// Whether runners are registered for a whole organisation instead of one repository.
     pub organization: bool,
-    /// What is done about machines that EC2 expects to take back.
+    /// The reaction to rebalance recommendations of EC2.
     pub rebalance: Rebalance,
     /// The deadlines and intervals.
     pub timing: Timing,
-    /// How many requests of one repository may be open at the same time.
+    /// Maximum number of open requests of one repository.
     pub requests_per_repository: u32,
-    /// The runner version that machines get, where the operator's file names one.
+    /// The runner version on machines, if the operator's file names one.
     pub runner_version: Option<String>,
-    /// Which machines follow GitHub's list of runner packages.
+    /// The machines that follow GitHub's list of runner packages.
     pub following: Following,
-    /// Teams, priorities and the quotas of the whole yard.
+    /// Teams, priorities and yard-wide quotas.
     pub sharing: YardSharing,
-    /// What machines cost.
+    /// The prices of machines.
     pub prices: Arc<Prices>,
-    /// How often the machines are listed.
+    /// The interval of machine inventories.
     pub sweep: Duration,
     /// The calls to GitHub beside credentials.
     pub github: GitHubWatch,
@@ -93,22 +93,22 @@ pub struct Settings {
 /// The calls to GitHub beside credentials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GitHubWatch {
-    /// How often GitHub is asked where a live request's run stands; none: never.
+    /// The interval at which GitHub is asked for the state of a live request's run; `None` disables it.
     pub run_poll: Option<Duration>,
-    /// How often runners are looked for whose claim is over; none: never.
+    /// The interval at which runners of ended claims are searched; `None` disables it.
     pub sweep: Option<Duration>,
-    /// Whether GitHub is asked if a runner is gone before its machine goes to the pool.
+    /// Whether GitHub must confirm that a runner is gone before its machine goes to the pool.
     pub verify_removed: bool,
-    /// Whether GitHub is asked if a request's run is there before its machines get a credential.
+    /// Whether GitHub must confirm that a request's run exists before its machines get a credential.
     pub verify_run: bool,
-    /// Whether later attempts of runs get machines although nobody asked for them ("Re-run failed jobs").
+    /// Whether later attempts of runs get machines without a request ("Re-run failed jobs").
     pub reruns: bool,
-    /// Whether the failed jobs of a run that lost a spot machine are run again, once.
+    /// Whether the failed jobs of a run that lost a spot machine are re-run, once.
     pub rerun_lost: bool,
 }
 
 impl Default for GitHubWatch {
-    /// As `config/default.toml` has it.
+    /// Returns the values of `config/default.toml`.
     fn default() -> Self {
         let (run_poll, sweep) = (Duration::from_secs(60), Duration::from_secs(3600));
         Self {
@@ -123,7 +123,7 @@ impl Default for GitHubWatch {
 }
 
 impl Settings {
-    /// What decisions depend on.
+    /// Returns the settings that decisions depend on.
     pub fn policy(&self, github: bool, inventory: bool) -> Policy {
         Policy {
             timing: self.timing,
@@ -140,7 +140,7 @@ impl Settings {
     }
 }
 
-/// Why the operator stopped.
+/// The reason why the operator stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum OperatorError {
     /// The table does not exist or has another shape.
@@ -148,10 +148,10 @@ pub enum OperatorError {
     Table(#[from] crate::ports::StoreError),
 }
 
-/// Runs the operator until it is stopped: actions in progress are finished and the lease is handed back.
+/// Runs the operator until it is stopped; then it finishes actions in progress and releases the lease.
 ///
 /// # Errors
-/// When the table is missing, has another shape, or denies us.
+/// The table is missing, has another shape, or denies access.
 pub async fn run(
     ports: Ports,
     settings: Settings,

@@ -1,6 +1,5 @@
-//! How do we talk to a GitHub? [`RestGitHub`] answers for one of them (github.com, a GitHub Enterprise Server, the
-//! local stand-in) over its REST API: one request at a time, each with its own deadline, every answer judged in one
-//! place.
+//! The GitHub adapter. [`RestGitHub`] calls the REST API of one GitHub (github.com, a GitHub Enterprise Server, or the
+//! local stand-in): one request at a time, each with its own deadline, and every response is interpreted in one place.
 
 mod auth;
 mod budget;
@@ -24,5 +23,5 @@ pub use origin::{ApiUrl, ApiUrlError};
 pub use registration::{AppRegistration, AppWish, Installed, NewApp, lacking, permissions};
 pub use verbs::RestGitHub;
 
-/// How long one call may take unless the caller says otherwise.
+/// The default timeout of one call.
 pub const DEFAULT_DEADLINE: std::time::Duration = std::time::Duration::from_secs(10);

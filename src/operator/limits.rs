@@ -1,7 +1,8 @@
-//! How fast may machines be asked for? EC2 grants calls and instances out of token buckets of the account; this
-//! decorator of the compute port keeps the same buckets and lets a call wait for its turn instead of having it refused.
-//! Classes take turns by what they were given, so that a storm of one does not starve another. Nothing is repeated
-//! here: the adapter's calls are, underneath, and whoever is told of a throttle tries again later.
+//! How fast may the operator call EC2? EC2 grants calls and instances from token buckets of the account; this decorator
+//! of the compute port keeps the same buckets and delays a call until its turn comes, so that EC2 does not refuse it.
+//! Classes are served in the order of the tokens they have used, so that a burst of one class does not starve the
+//! others. The decorator does not retry: the adapter retries below it, and the caller of a throttled call tries again
+//! later.
 
 mod endings;
 mod line;
@@ -18,37 +19,37 @@ use self::line::{Closed, Line};
 use crate::model::{InstanceId, PoolSpec};
 use crate::ports::{Compute, ComputeError, LaunchOrder, Launched, Machine, MachineState, StateReason};
 
-/// A token bucket: what may be taken at once, and what comes back.
+/// A token bucket: its capacity and its refill rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
-    /// Tokens of a full bucket.
+    /// Capacity of the bucket, in tokens.
     pub burst: u32,
-    /// Tokens that come back, in thousandths a second.
+    /// Refill rate, in thousandths of a token per second.
     pub milli: u32,
 }
 
 impl Rate {
-    /// So many at once, then so many a second.
+    /// Returns a bucket of `burst` tokens that refills at `per_second` tokens a second.
     pub const fn new(burst: u32, per_second: u32) -> Self {
         Self { burst, milli: per_second * 1000 }
     }
 }
 
-/// The buckets of `[limits]`; the defaults are EC2's.
+/// The token buckets of `[limits]`; the defaults are EC2's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Calls that launch.
+    /// Calls that launch machines.
     pub launches: Rate,
     /// Machines that are launched.
     pub instances: Rate,
-    /// Calls that end machines.
+    /// Calls that terminate machines.
     pub changes: Rate,
-    /// Calls that look.
+    /// Calls that only read.
     pub looks: Rate,
 }
 
 impl Default for Limits {
-    /// As `config/default.toml` has it.
+    /// Returns the values of `config/default.toml`.
     fn default() -> Self {
         Self {
             launches: Rate::new(4, 2),
@@ -59,14 +60,14 @@ impl Default for Limits {
     }
 }
 
-/// Consoles are read for people: in a bucket of their own, so that a class whose machines all fail takes nothing from
-/// the calls that serve requests.
+/// The bucket for console output. Consoles are read for people and have a bucket of their own, so that a class whose
+/// machines all fail takes nothing from the calls that serve requests.
 const CONSOLES: Rate = Rate { burst: 10, milli: 500 };
 
-/// Under whose name calls wait that are no class's.
+/// The class name for calls that belong to no class.
 const NOBODY: &str = "";
 
-/// The compute port within the account's limits. Must live inside a Tokio runtime.
+/// The compute port, kept within the account's limits. Requires a Tokio runtime.
 pub struct Limited {
     inner: Arc<dyn Compute>,
     launches: Line,
@@ -76,7 +77,7 @@ pub struct Limited {
 }
 
 impl Limited {
-    /// Buckets that are full, as those of an account at rest.
+    /// Creates the decorator with full buckets, like those of an idle account.
     pub fn new(inner: Arc<dyn Compute>, limits: &Limits) -> Self {
         Self {
             launches: Line::new(&[limits.launches, limits.instances]),
@@ -92,8 +93,8 @@ impl Limited {
     }
 }
 
-/// Makes a call when its turn comes. Where EC2 throttles it all the same, others use the same buckets: the line slows
-/// down.
+/// Makes a call when its turn comes. If EC2 throttles the call nevertheless, other clients use the same buckets, and
+/// the line slows down.
 async fn in_line<T>(
     line: &Line,
     whose: &str,
@@ -154,9 +155,9 @@ impl Compute for Limited {
     }
 }
 
-/// How long terminations are gathered before they are sent together.
+/// How long terminations are collected before they are sent in one call.
 const GATHER: Duration = Duration::from_millis(100);
-/// Most machines of one call that ends them.
+/// Maximum number of machines in one termination call.
 const TOGETHER: usize = 100;
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! What does the operator measure? One registry, cheap to share, whose series all exist at 0 before anything happens,
-//! so that a rule on a rate never waits for a first event. Labels are bounded: no id is ever one, and a class nobody
-//! declared is counted as [`OTHER`].
+//! The operator's metrics. One registry, cheap to share, whose series all exist at 0 before anything happens, so that a
+//! rule on a rate never waits for a first event. Labels are bounded: no id is ever one, and an undeclared class is
+//! counted as [`OTHER`].
 //!
 //! Over 400 lines: one method for each thing that is counted.
 
@@ -39,37 +39,37 @@ use machines::LeaseSeen;
 use shares::Shares;
 
 words! {
-    /// Where the machines came from that made a request ready.
+    /// The origin of the machines that made a request ready.
     Source {
-        /// All out of the pool.
+        /// All from the pool.
         Warm = "warm",
-        /// All launched for it.
+        /// All launched for the request.
         Cold = "cold",
-        /// Some of each.
+        /// Some from the pool and some launched.
         Mixed = "mixed",
     }
 }
 
 words! {
-    /// What became of a message of a pool queue.
+    /// The outcome of a pool queue's message.
     QueueOutcome {
-        /// Sent: a machine is free.
+        /// Sent for a free machine.
         Announced = "announced",
-        /// Its machine was claimed.
+        /// The announced machine was claimed.
         Claimed = "claimed",
-        /// Its machine does not fit the request; shown to others again.
+        /// The announced machine does not fit the request; the message was made visible again.
         Returned = "returned",
-        /// Its record says otherwise, or another message says the same; deleted.
+        /// The record contradicts the message, or another message is equal; deleted.
         Stale = "stale",
-        /// Nobody can read it; sent to the dead letters.
+        /// The message cannot be parsed; sent to the dead letters.
         Unreadable = "unreadable",
     }
 }
 
-/// What stands for "no state yet" in the label `from`.
+/// The value of the label `from` for a machine without a previous state.
 const NOWHERE: &str = "none";
 
-/// The operator's measurements; clones share them.
+/// The operator's metrics; clones share them.
 #[derive(Clone)]
 pub struct Metrics(Arc<Inner>);
 
@@ -80,12 +80,12 @@ struct Inner {
     changing: Mutex<Changing>,
 }
 
-/// What is turned into numbers when somebody looks.
+/// Values that are converted to numbers at each scrape.
 struct Changing {
     classes: Classes,
-    /// When the table was last read as a whole, on the monotonic clock; at first the start.
+    /// When the table was last listed completely, on the monotonic clock; at first the start.
     resynced: Duration,
-    /// When the stream last answered, likewise.
+    /// When the stream last responded, likewise.
     streamed: Duration,
     /// Since when the oldest waiting request of a class waits.
     waiting: BTreeMap<String, Timestamp>,
@@ -101,7 +101,7 @@ impl fmt::Debug for Metrics {
 }
 
 impl Metrics {
-    /// A registry of its own, with every series that has no class; those follow with [`Metrics::class`].
+    /// Creates a registry with every series that has no class; those follow with [`Metrics::class`].
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         let registry = Registry::new();
         let families = Families::register(&registry);
@@ -144,7 +144,7 @@ impl Metrics {
         self.0.changing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The label of a class, declared or not.
+    /// Returns the label of a class, declared or not.
     fn label<'a>(&self, class: &'a str) -> &'a str {
         self.changing().classes.label(class)
     }
@@ -153,7 +153,7 @@ impl Metrics {
         self.0.clock.elapsed()
     }
 
-    /// Makes a class known: its series exist from now on. To be called for every pool that is seen.
+    /// Declares a class: its series exist from now on. To be called for every pool that is seen.
     pub fn class(&self, class: &ClassName) {
         self.changing().classes.declare(class.as_str(), self.families());
     }
@@ -166,7 +166,7 @@ impl Metrics {
         changing.classes.forget(class.as_str(), self.families());
     }
 
-    /// How many machines of a class are in a state.
+    /// Sets how many machines of a class are in a state.
     pub fn instances(&self, class: &ClassName, state: State, n: usize) {
         let mut changing = self.changing();
         changing.classes.declare(class.as_str(), self.families());
@@ -174,14 +174,14 @@ impl Metrics {
         changing.classes.instances.set(gauge, class.as_str(), state.as_str(), n);
     }
 
-    /// How many idle machines of a class are wanted now.
+    /// Sets how many idle machines of a class are wanted now.
     pub fn pool_desired(&self, class: &ClassName, n: usize) {
         let mut changing = self.changing();
         changing.classes.declare(class.as_str(), self.families());
         changing.classes.desired.set(&self.families().pools.desired, class.as_str(), "", n);
     }
 
-    /// How many live machines a class may have, and whether it is paused.
+    /// Sets how many live machines a class may have, and whether it is paused.
     pub fn pool_bounds(&self, class: &ClassName, max: usize, paused: bool) {
         let mut changing = self.changing();
         changing.classes.declare(class.as_str(), self.families());
@@ -189,13 +189,13 @@ impl Metrics {
         changing.classes.paused.set(&self.families().pools.paused, class.as_str(), "", usize::from(paused));
     }
 
-    /// How many requests for a class, as they name it, are in a phase.
+    /// Sets how many requests for a class, by the name in the requests, are in a phase.
     pub fn requests(&self, class: &str, phase: Phase, n: usize) {
         let gauge = &self.families().requests;
         self.changing().classes.requests.set(gauge, class, phase.as_str(), n);
     }
 
-    /// Whether a class does without something for a while.
+    /// Sets whether a backoff of a class is open.
     pub fn backoff(&self, class: &ClassName, backoff: BackoffKind, open: bool) {
         let mut changing = self.changing();
         changing.classes.declare(class.as_str(), self.families());
@@ -203,19 +203,19 @@ impl Metrics {
         changing.classes.backoffs.set(gauge, class.as_str(), backoff.as_str(), usize::from(open));
     }
 
-    /// A request became ready, so long after it was accepted.
+    /// Records that a request became ready, this long after it was accepted.
     pub fn request_ready(&self, class: &str, source: Source, after: Duration) {
         let labels = [self.label(class), source.as_str()];
         self.families().request_ready.with_label_values(&labels).observe(after.as_secs_f64());
     }
 
-    /// A request failed, for the reason that its condition gives.
+    /// Counts a failed request by the reason in its condition.
     pub fn request_failed(&self, class: &str, reason: &str) {
         let reason = classes::FAILURES.iter().find(|one| **one == reason).unwrap_or(&"Other");
         self.families().request_failures.with_label_values(&[self.label(class), reason]).inc();
     }
 
-    /// The shares of a class; none where it has no `sharing`. The 20 that used most have series of their own.
+    /// Sets the shares of a class; empty if it has no `sharing`. The 20 with the highest use have series of their own.
     pub fn shares(&self, class: &ClassName, shares: Vec<ShareReport>) {
         let mut changing = self.changing();
         if changing.classes.label(class.as_str()) == class.as_str() {
@@ -223,12 +223,13 @@ impl Metrics {
         }
     }
 
-    /// How many clean-ups in a row failed after jobs of each repository. The 20 with the most have series of their own.
+    /// Sets how many consecutive clean-ups failed after jobs of each repository. The 20 with the most have series of
+    /// their own.
     pub fn failed_cleanups<'a>(&self, failed: impl Iterator<Item = (&'a str, usize)>) {
         self.changing().clean_ups.set(failed);
     }
 
-    /// Since when the oldest request of a class waits; none when none does.
+    /// Sets since when the oldest request of a class waits; `None` if none does.
     pub fn oldest_waiting(&self, class: &str, since: Option<Timestamp>) {
         let waiting = &mut self.changing().waiting;
         match since {
@@ -237,47 +238,48 @@ impl Metrics {
         }
     }
 
-    /// A machine changed its state, which was written.
+    /// Counts a written change of a machine's state.
     pub fn transition(&self, from: Option<State>, to: State) {
         self.families().transitions.with_label_values(&[from_label(from), to.as_str()]).inc();
     }
 
-    /// A machine was ended, which was written.
+    /// Counts a written end of a machine.
     pub fn termination(&self, reason: Reason) {
         self.families().terminations.with_label_values(&[reason.as_str()]).inc();
     }
 
-    /// A pass took so long.
+    /// Records the duration of a pass.
     pub fn reconcile(&self, took: Duration) {
         self.families().reconcile_seconds.observe(took.as_secs_f64());
     }
 
-    /// How many records cannot be read.
+    /// Sets how many records are unreadable.
     pub fn unreadable(&self, n: usize) {
         self.families().unreadable.set(count(n));
     }
 
-    /// A judgement panicked.
+    /// Counts a judgement that panicked.
     pub fn decision_panicked(&self) {
         self.families().decision_panics.inc();
     }
 
-    /// How many records were written by a newer version.
+    /// Sets how many records were written by a newer version.
     pub fn newer(&self, n: usize) {
         self.families().newer.set(count(n));
     }
 
-    /// How many machines outlived their threshold and grace; anything but 0 is an alarm.
+    /// Sets how many machines outlived their threshold and grace; anything but 0 is an alarm.
     pub fn over_threshold(&self, n: usize) {
         self.families().over_threshold.set(count(n));
     }
 
-    /// Whether this process holds the lease.
+    /// Sets whether this process holds the lease.
     pub fn leader(&self, leads: bool) {
         self.families().leader.set(i64::from(leads));
     }
 
-    /// How long GitHub supports the runner version: negative when it does not any more, infinite where no date is known.
+    /// Sets how long GitHub still supports the runner version: negative if it no longer does, infinite if no date is
+    /// known.
     pub fn runner_deadline(&self, end: EndOfLife, now: Timestamp) {
         for (kind, at) in [("registration", end.registration), ("runtime", end.runtime)] {
             let left = at.map_or(f64::INFINITY, |at| at.duration_since(now).as_secs_f64());
@@ -285,12 +287,12 @@ impl Metrics {
         }
     }
 
-    /// How many classes hold a new runner version back.
+    /// Sets how many classes hold a new runner version back.
     pub fn runner_held_back(&self, classes: usize) {
         self.families().runner_held_back.set(i64::try_from(classes).unwrap_or(i64::MAX));
     }
 
-    /// Makes the series of GitHub's budgets and of the calls put off for them.
+    /// Creates the series of GitHub's budgets and of the calls deferred for them.
     pub fn github_series(&self, resources: &[&'static str], priorities: impl Iterator<Item = &'static str>) {
         for resource in resources {
             self.families().github_rate_remaining.with_label_values(&[resource]);
@@ -299,7 +301,7 @@ impl Metrics {
         priorities.for_each(|priority| drop(self.families().github_waits.with_label_values(&[priority])));
     }
 
-    /// What GitHub said is left of a budget by the hour. With several accounts, the one that answered last.
+    /// Sets the remainder of an hourly budget as reported by GitHub. With several accounts, the last response counts.
     pub fn github_rate(&self, resource: &'static str, limit: u64, remaining: u64) {
         let families = self.families();
         let n = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
@@ -307,66 +309,66 @@ impl Metrics {
         families.github_rate_remaining.with_label_values(&[resource]).set(n(remaining));
     }
 
-    /// A call was put off to keep within GitHub's limits.
+    /// Counts a call that was deferred to stay within GitHub's limits.
     pub fn github_waits(&self, priority: &'static str) {
         self.families().github_waits.with_label_values(&[priority]).inc();
     }
 
-    /// Events were dropped instead of written.
+    /// Counts events that were dropped instead of written.
     pub fn events_dropped(&self, n: usize) {
         self.families().events_dropped.inc_by(n as u64);
     }
 
-    /// What became of a message of a pool queue.
+    /// Counts the outcome of a pool queue's message.
     pub fn queue_message(&self, outcome: QueueOutcome) {
         self.families().queue_messages.with_label_values(&[outcome.as_str()]).inc();
     }
 
-    /// A write to the history table failed.
+    /// Counts a failed write to the history table.
     pub fn history_failed(&self) {
         self.families().history_failures.inc();
     }
 
-    /// How many lines the history table does not have yet.
+    /// Sets how many lines are not in the history table yet.
     pub fn history_waiting(&self, n: usize) {
         self.families().history_waiting.set(i64::try_from(n).unwrap_or(i64::MAX));
     }
 
-    /// EC2 said that it takes a machine of ours back.
+    /// Counts a notice that EC2 reclaims a machine.
     pub fn interruption(&self, action: InterruptionAction) {
         self.families().interruptions.with_label_values(&[action.as_str()]).inc();
     }
 
-    /// Machines of a class spent so much time together on something.
+    /// Adds the total time that machines of a class spent on an activity.
     pub fn machine_time(&self, class: &ClassName, usage: UsageClass, activity: Activity, time: Duration) {
         let labels = [self.label(class.as_str()), usage.as_str(), activity.as_str()];
         self.families().machines.seconds.with_label_values(&labels).inc_by(time.as_secs_f64());
     }
 
-    /// A machine is of use for the first time, so long after it was recorded.
+    /// Records that a machine became usable for the first time, this long after it was recorded.
     pub fn booted(&self, class: &ClassName, usage: UsageClass, after: Duration) {
         let labels = [self.label(class.as_str()), usage.as_str()];
         self.families().machines.boot.with_label_values(&labels).observe(after.as_secs_f64());
     }
 
-    /// The runner of a claimed machine listens, so long after the claim.
+    /// Records that the runner of a claimed machine listens, this long after the claim.
     pub fn claim_served(&self, class: &ClassName, after: Duration) {
         let labels = [self.label(class.as_str())];
         self.families().machines.claim.with_label_values(&labels).observe(after.as_secs_f64());
     }
 
-    /// A machine was ended that had run so many claims.
+    /// Records the number of claims of an ended machine.
     pub fn machine_used(&self, class: &ClassName, uses: u32) {
         let labels = [self.label(class.as_str())];
         self.families().machines.uses.with_label_values(&labels).observe(f64::from(uses));
     }
 
-    /// How many machines are ours and have no record.
+    /// Sets how many of our machines have no record.
     pub fn orphans(&self, n: usize) {
         self.families().machines.orphans.set(count(n));
     }
 
-    /// About how many messages a class's queues hold.
+    /// Sets the approximate number of messages in a class's queues.
     pub fn queue_depth(&self, class: &ClassName, depth: QueueDepth) {
         let class = self.label(class.as_str());
         for (queue, n) in [("pool", depth.waiting), ("dead", depth.dead)] {
@@ -375,7 +377,7 @@ impl Metrics {
         }
     }
 
-    /// The lease was seen, held under this token and renewed so often.
+    /// Takes in the lease, with its token and its number of renewals.
     pub fn lease_seen(&self, token: u64, renewals: u64) {
         let at = self.elapsed();
         let mut changing = self.changing();
@@ -387,28 +389,28 @@ impl Metrics {
         changing.lease = Some(LeaseSeen { token, renewals, at });
     }
 
-    /// The table was read as a whole just now.
+    /// Records that the table was listed completely just now.
     pub fn resynced(&self) {
         self.changing().resynced = self.elapsed();
     }
 
-    /// The stream told changes just now.
+    /// Records that the stream returned changes just now.
     pub fn stream_read(&self) {
         self.changing().streamed = self.elapsed();
     }
 
-    /// A call of a port came back.
+    /// Records the result and the duration of a port's call.
     pub fn backend(&self, service: &str, operation: &str, outcome: &str, took: Duration) {
         self.look(service, operation, outcome);
         self.families().backend_seconds.with_label_values(&[service, operation]).observe(took.as_secs_f64());
     }
 
-    /// A call came back whose time says nothing, because it waits for something to happen.
+    /// Counts a call whose duration is meaningless, because it waits for an event.
     fn look(&self, service: &str, operation: &str, outcome: &str) {
         self.families().backend_requests.with_label_values(&[service, operation, outcome]).inc();
     }
 
-    /// Everything, in Prometheus' text format. Ages are as of now, so a loop that hangs shows.
+    /// Returns all metrics in Prometheus' text format. Ages are as of now, so a hanging loop is visible.
     pub fn render(&self) -> String {
         self.age(self.0.clock.now(), self.elapsed());
         let encoded = TextEncoder::new().encode_to_string(&self.0.registry.gather());

@@ -1,47 +1,47 @@
-//! What was looked at before a class's first machine is launched, and what came of it.
+//! The checks before a class's first machine is launched, and their results.
 
-/// How a check ended.
+/// The result of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// As it must be.
+    /// The check passed.
     Good(String),
-    /// Machines will not come, or be of no use.
+    /// Machines will not start, or not be usable.
     Wrong {
-        /// What is wrong.
+        /// The problem.
         problem: String,
-        /// The command or the setting that mends it.
+        /// The command or the setting that fixes it.
         fix: String,
     },
-    /// Nobody could say.
+    /// The check could not be made.
     Unchecked {
-        /// Why not.
+        /// The reason.
         why: String,
-        /// How a person finds out.
+        /// How a person can check it.
         fix: String,
     },
 }
 
-/// One thing that was looked at.
+/// A check with its result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
-    /// What it is, in a few words.
+    /// Its subject, in a few words.
     pub what: String,
-    /// How it stands.
+    /// Its result.
     pub outcome: Outcome,
 }
 
 impl Check {
-    /// Something that is as it must be.
+    /// Creates a passed check.
     pub fn good(what: impl Into<String>, told: impl Into<String>) -> Self {
         Self { what: what.into(), outcome: Outcome::Good(told.into()) }
     }
 
-    /// Something that a person must mend.
+    /// Creates a failed check, which a person must fix.
     pub fn wrong(what: impl Into<String>, problem: impl Into<String>, fix: impl Into<String>) -> Self {
         Self { what: what.into(), outcome: Outcome::Wrong { problem: problem.into(), fix: fix.into() } }
     }
 
-    /// Something that could not be looked at.
+    /// Creates a check that could not be made.
     pub fn unchecked(what: impl Into<String>, why: impl Into<String>, fix: impl Into<String>) -> Self {
         Self { what: what.into(), outcome: Outcome::Unchecked { why: why.into(), fix: fix.into() } }
     }

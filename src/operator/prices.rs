@@ -1,4 +1,4 @@
-//! The table of prices: the one that ships, and a user's file over it. Every problem of a file is told at once.
+//! The price table: the shipped one, overridden by a user's file. All problems of a file are reported at once.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,10 +11,10 @@ use serde::Deserialize;
 use crate::ledger::{Price, Prices, RegionPrices};
 use crate::model::FieldError;
 
-/// The table that ships.
+/// The shipped table.
 const SHIPPED: &str = include_str!("../../config/prices.toml");
 
-/// Most GiB that a machine's volumes have.
+/// Maximum size of a machine's volumes, in GiB.
 const MOST_GIB: u32 = 1_000_000;
 
 #[derive(Deserialize)]
@@ -56,17 +56,17 @@ struct GitHub {
     hosted: BTreeMap<String, BTreeMap<String, Value>>,
 }
 
-/// The prices that ship.
+/// Returns the shipped prices.
 pub fn shipped() -> Prices {
     let mut prices = Prices::default();
     lay(&mut prices, SHIPPED, "config/prices.toml").expect("a test reads what ships");
     prices
 }
 
-/// The prices that ship with a user's file over them.
+/// Returns the shipped prices, overridden by a user's file.
 ///
 /// # Errors
-/// Everything that is wrong with the file, by its keys.
+/// All problems of the file, by its keys.
 pub fn load(file: &Path) -> Result<Prices, Vec<FieldError>> {
     let name = file.display().to_string();
     let text = std::fs::read_to_string(file).map_err(|error| {
@@ -78,7 +78,7 @@ pub fn load(file: &Path) -> Result<Prices, Vec<FieldError>> {
     Ok(prices)
 }
 
-/// Lays a file over prices.
+/// Overrides prices with a file.
 fn lay(prices: &mut Prices, text: &str, name: &str) -> Result<(), Vec<FieldError>> {
     let file: File = Figment::from(Toml::string(text)).extract().map_err(|errors| {
         let told = |error: figment::Error| {
@@ -147,7 +147,7 @@ impl Laid<'_> {
         laid.volume = month.unwrap_or(laid.volume);
     }
 
-    /// What the region does not say itself it has from another.
+    /// Completes a region with the prices of another one.
     fn same(&mut self, name: &str, other: &str) {
         let Some(from) = self.prices.regions.get(other).cloned() else {
             let fix = "name a region that has prices";
@@ -211,7 +211,7 @@ impl Laid<'_> {
         let text = match (value.as_str(), value.to_f64(), value.to_i128()) {
             (Some(text), _, _) => text.to_owned(),
             (None, _, Some(whole)) => whole.to_string(),
-            // The shortest decimal that means the number, which is the one that was written.
+            // The shortest decimal of the number, which is the one in the file.
             (None, Some(number), None) => number.to_string(),
             (None, None, None) => "…".to_owned(),
         };

@@ -1,4 +1,4 @@
-//! What belongs to the process: its clock, its log, and how a panic ends.
+//! Process-wide parts: the clock, the log, and the handling of panics.
 
 pub mod clock;
 pub mod panics;

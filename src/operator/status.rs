@@ -1,5 +1,5 @@
 //! The status page's snapshot of the yard: pools, machines with their recent timelines, and requests with the reasons
-//! why they wait. It is read from the loop's index, bounded in size, and holds no secret.
+//! why they wait. It is read from the loop's index, bounded in size, and contains no secret.
 
 mod changes;
 mod channel;
@@ -23,17 +23,17 @@ pub use phase::MachinePhase;
 pub use snapshot::{SnapshotInput, snapshot};
 pub use trend::Trend;
 
-/// Most pools told at once.
+/// Maximum number of pools in a snapshot.
 pub const MOST_POOLS: usize = 100;
-/// The most shares of a pool.
+/// Maximum number of shares of a pool.
 pub const MOST_SHARES: usize = 8;
-/// Most machines told at once: about 500 B each, and more than a person looks at.
+/// Maximum number of machines in a snapshot: about 500 B each, and more than a person looks at.
 pub const MOST_MACHINES: usize = 500;
-/// Most requests told at once.
+/// Maximum number of requests in a snapshot.
 pub const MOST_REQUESTS: usize = 300;
-/// Most events told at once.
+/// Maximum number of events in a snapshot.
 pub const MOST_EVENTS: usize = 50;
-/// Longest sentence told, in characters.
+/// Maximum length of a sentence, in characters.
 const LONGEST: usize = 300;
 
 /// The yard at one moment.
@@ -46,32 +46,32 @@ pub struct Snapshot {
     pub version: &'static str,
     /// The table.
     pub table: String,
-    /// Whether this operator holds the lease; a stand-by sees the same yard.
+    /// Whether this operator holds the lease; a standby sees the same yard.
     pub leader: bool,
-    /// Why nobody leads, where no operator does: nothing is launched then.
+    /// Why there is no leader, if there is none: nothing is launched then.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub leaderless: Option<String>,
-    /// Whether GitHub did not answer when it was last asked for some account.
+    /// Whether the last call to GitHub failed for some account.
     pub github_down: bool,
-    /// Records that cannot be read, those of a newer program included.
+    /// Number of unreadable records, those of a newer program included.
     pub unreadable: usize,
-    /// Since when this operator remembers what machines were.
+    /// Since when this operator has recorded the timelines of machines.
     pub remembers_since: Timestamp,
     /// The classes.
     pub pools: Vec<PoolStatus>,
-    /// How many more there are.
+    /// Number of omitted classes.
     pub pools_left_out: usize,
-    /// Machines: those that serve or start first, then the idle ones, then those that ended lately.
+    /// Machines: busy or starting ones first, then idle ones, then recently ended ones.
     pub machines: Vec<MachineStatus>,
-    /// How many more there are.
+    /// Number of omitted machines.
     pub machines_left_out: usize,
-    /// Requests that are not over, the oldest first, then those that ended lately.
+    /// Open requests, oldest first, then recently ended ones.
     pub requests: Vec<RequestStatus>,
-    /// How many more there are.
+    /// Number of omitted requests.
     pub requests_left_out: usize,
-    /// The last events, the newest first.
+    /// The last events, newest first.
     pub events: Vec<EventStatus>,
-    /// The last hours.
+    /// The trend of the last hours.
     pub trend: Trend,
 }
 
@@ -79,20 +79,20 @@ pub struct Snapshot {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EventStatus {
-    /// Its key, which no other event has.
+    /// Its key, which is unique.
     pub id: String,
-    /// When.
+    /// When it happened.
     pub at: Timestamp,
     /// `Normal` or `Warning`.
     #[serde(rename = "type")]
     pub event_type: &'static str,
-    /// One word.
+    /// The reason in one word.
     pub reason: String,
-    /// A sentence.
+    /// The message: a sentence.
     pub message: String,
-    /// Who did it.
+    /// The actor.
     pub actor: String,
-    /// The partition key of the record it is about.
+    /// The partition key of its record.
     pub subject: String,
 }
 
@@ -102,42 +102,42 @@ pub struct EventStatus {
 pub struct PoolStatus {
     /// Its name.
     pub class: String,
-    /// Idle machines wanted now; none without a pool record.
+    /// Idle machines wanted now; `None` without a pool record.
     pub desired: Option<u32>,
-    /// The floor for schedules and people.
+    /// The minimum for schedules and people.
     pub min: Option<u32>,
-    /// Most live machines.
+    /// The maximum number of live machines.
     pub max: Option<u32>,
-    /// Machines that are not ended, by where they are.
+    /// Machines that have not ended, by phase.
     pub have: BTreeMap<MachinePhase, u32>,
-    /// All of them.
+    /// Their total number.
     pub live: u32,
-    /// Machines that launches may still bring.
+    /// Machines that launches may still start.
     pub in_flight: u32,
     /// Whether people paused it.
     pub paused: bool,
-    /// Until when launches are held back after failures.
+    /// How long launches are held back after failures.
     pub held_back_seconds: Option<u64>,
     /// The status's sentence.
     pub message: String,
-    /// What an hour of its live machines costs; none without machines, or where no price of theirs is known.
+    /// The hourly cost of its live machines; `None` without machines, or if none of their prices is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost: Option<CostStatus>,
-    /// Its shares, those that used most first and at most [`MOST_SHARES`]; none without `sharing`.
+    /// Its shares, highest use first and at most [`MOST_SHARES`]; empty without `sharing`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub shares: Vec<ShareStatus>,
-    /// How many shares are left out.
+    /// Number of omitted shares.
     #[serde(skip_serializing_if = "is_zero")]
     pub shares_left_out: usize,
 }
 
-/// What an hour of a class's machines costs as they are now, by the tables of prices, in dollars with two decimals.
+/// The present hourly cost of a class's machines by the price tables, in dollars with two decimals.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CostStatus {
-    /// All of them.
+    /// The cost of all machines.
     pub hour: String,
-    /// Of that, those that are idle in the pool.
+    /// The part of machines that are idle in the pool.
     pub idle_hour: String,
     /// Machines of types without a price, which are in neither.
     #[serde(skip_serializing_if = "is_zero")]
@@ -157,13 +157,13 @@ pub struct ShareStatus {
     pub share: String,
     /// Its weight.
     pub weight: u32,
-    /// Its part of what all shares of the class used lately, in thousandths.
+    /// Its part of the recent use of all shares of the class, in thousandths.
     pub used_permille: u32,
     /// Machines that its requests hold.
     pub machines: u32,
-    /// Its requests that wait.
+    /// Its waiting requests.
     pub waiting: u32,
-    /// Most machines it may hold.
+    /// Maximum number of machines that it may hold.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_machines: Option<u32>,
 }
@@ -176,32 +176,32 @@ pub struct MachineStatus {
     pub id: String,
     /// Its class.
     pub class: String,
-    /// The region, for a machine of EC2.
+    /// The region, for a machine on EC2.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub region: Option<String>,
     /// EC2's type.
     pub instance_type: String,
-    /// How it is paid for.
+    /// Its usage class.
     pub usage_class: &'static str,
-    /// Where it is, or `gone`.
+    /// Its phase, or `gone`.
     pub is: MachinePhase,
-    /// Since when.
+    /// When the phase began.
     pub since: Timestamp,
-    /// Until when it may stay there.
+    /// Its deadline in this phase.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<Timestamp>,
     /// The request that holds it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request: Option<String>,
-    /// What its agent says.
+    /// The signal of its agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub signal: Option<&'static str>,
     /// Why it ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<&'static str>,
-    /// How many claims it has run.
+    /// Number of claims that it has run.
     pub uses: u32,
-    /// What it was, the oldest first.
+    /// Its phases, oldest first.
     pub spans: Vec<PhaseSpan>,
 }
 
@@ -211,15 +211,15 @@ pub struct MachineStatus {
 pub struct RequestStatus {
     /// Repository, run, name and attempt.
     pub request: String,
-    /// The class it asks for.
+    /// The requested class.
     pub class: String,
-    /// How far it is.
+    /// Its phase.
     pub phase: &'static str,
-    /// How many machines it wants.
+    /// Number of requested machines.
     pub count: u32,
-    /// How many it holds.
+    /// Number of machines that it holds.
     pub held: usize,
-    /// When it was taken on.
+    /// When it was accepted.
     pub accepted_at: Option<Timestamp>,
     /// When it fails unless it is ready.
     pub deadline: Option<Timestamp>,
@@ -227,15 +227,15 @@ pub struct RequestStatus {
     pub ready_at: Option<Timestamp>,
     /// The status's sentence.
     pub message: String,
-    /// Why it waits.
+    /// The reasons why it waits.
     pub waits: Vec<String>,
-    /// When it can be expected to be ready, where that can be said.
+    /// When it can be expected to be ready, if that is known.
     pub expected_at: Option<Timestamp>,
-    /// What that is drawn from, or why it cannot be said.
+    /// The basis of that estimate, or why there is none.
     pub expected: Option<String>,
 }
 
-/// A sentence, cut where it is long.
+/// Cuts a long sentence.
 fn cut(text: &str) -> String {
     match text.char_indices().nth(LONGEST) {
         None => text.to_owned(),

@@ -1,6 +1,5 @@
-//! What does a log line look like, and which are written? To stderr, for people or as JSON. No value, whoever sent it,
-//! can begin a line of its own or move a terminal's cursor; libraries are not logged below `info`, because their finer
-//! lines can hold credentials.
+//! Logging to stderr, for people or as JSON. No value, from whatever source, can begin a line of its own or move a
+//! terminal's cursor; libraries are not logged below `info`, because their finer lines may contain credentials.
 
 use std::fmt;
 use std::io::IsTerminal;
@@ -16,7 +15,7 @@ use tracing_subscriber::{Layer, Registry, fmt as lines};
 
 use crate::config::{Log, LogFormat, log_filter};
 
-/// That another subscriber was there first.
+/// The error for a second subscriber.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("logging was set up twice in this process")]
 pub struct AlreadySet;
@@ -24,7 +23,7 @@ pub struct AlreadySet;
 /// Sets up logging to stderr for this process.
 ///
 /// # Errors
-/// When it was set up before.
+/// It was set up before.
 pub fn init(log: &Log) -> Result<(), AlreadySet> {
     subscriber(log, std::io::stderr, std::io::stderr().is_terminal()).try_init().map_err(|_| AlreadySet)
 }
@@ -41,19 +40,19 @@ where
         LogFormat::Human => {
             let fields = lines::format::debug_fn(escaped).delimited(" ");
             let line = lines::layer().fmt_fields(fields).with_writer(writer).log_internal_errors(false);
-            // Colours are the default, but for NO_COLOR.
+            // Colours are the default, unless NO_COLOR is set.
             if terminal { line.boxed() } else { line.with_ansi(false).boxed() }
         }
     };
     tracing_subscriber::registry().with(line.with_filter(filter).with_filter(filter_fn(discreet)))
 }
 
-/// Whether a line can be trusted not to hold what a library was given to carry.
+/// Returns whether a line cannot contain the data that a library handles.
 fn discreet(metadata: &Metadata<'_>) -> bool {
     metadata.target().starts_with("runyard") || *metadata.level() <= LevelFilter::INFO
 }
 
-/// A field as `name=value`, on one line whatever the value is.
+/// Formats a field as `name=value`, on one line whatever the value is.
 fn escaped(
     writer: &mut lines::format::Writer<'_>,
     field: &tracing::field::Field,
@@ -68,7 +67,7 @@ fn escaped(
     })
 }
 
-/// Characters that end a line, steer a terminal or turn the direction of reading.
+/// Returns whether a character ends a line, controls a terminal or changes the direction of reading.
 pub fn unprintable(char: char) -> bool {
     char.is_control()
         || matches!(char, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')

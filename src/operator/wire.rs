@@ -1,5 +1,5 @@
-//! Which adapters does a configuration mean? The one place that builds them and puts them together: the operator as a
-//! daemon, and the same operator over a local site.
+//! The composition root, the one place that builds the configured adapters and connects them: the operator as a daemon,
+//! and the same operator on a local environment.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,16 +34,16 @@ use crate::store::DynamoStore;
 #[cfg(feature = "local")]
 use runyard_standin::compute::{LocalCompute, LocalError};
 
-/// Machines of a provider that charges for looking are listed at most so often.
+/// The minimum interval of inventories of a provider that charges for calls.
 const SWEEP: Duration = Duration::from_secs(60);
 
-/// Why the operator did not start, or stopped.
+/// The reason why the operator did not start, or stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum WireError {
     /// The configuration cannot be used.
     #[error(transparent)]
     Config(#[from] ConfigErrors),
-    /// A key asks for something that this program cannot do here.
+    /// A key requires something that this program does not support here.
     #[error(transparent)]
     Key(#[from] FieldError),
     /// `github.api_url` cannot be used.
@@ -52,14 +52,14 @@ pub enum WireError {
     /// GitHub's adapter cannot be built.
     #[error(transparent)]
     GitHub(#[from] SetupError),
-    /// There can be no local machines.
+    /// Local machines are not possible.
     #[cfg(feature = "local")]
     #[error(transparent)]
     Local(#[from] LocalError),
     /// The loop stopped by itself.
     #[error(transparent)]
     Operator(#[from] OperatorError),
-    /// The system refused something basic.
+    /// A basic system call failed.
     #[error("{0}: {1}")]
     System(&'static str, std::io::Error),
     /// A second signal came before everything was finished.
@@ -69,13 +69,13 @@ pub enum WireError {
 
 /// The operator's parts.
 pub struct Wired {
-    /// What it talks to.
+    /// Its ports.
     pub ports: Ports,
-    /// How it behaves.
+    /// Its settings.
     pub settings: Settings,
-    /// What `/readyz` tells.
+    /// Its readiness, for `/readyz`.
     pub health: Arc<Health>,
-    /// The machines, when they are child processes: whoever stops for good ends them.
+    /// The machines, if they are child processes: a final stop must end them.
     #[cfg(feature = "local")]
     pub machines: Option<Arc<LocalCompute>>,
 }
@@ -83,7 +83,7 @@ pub struct Wired {
 /// Runs the daemon until a signal stops it.
 ///
 /// # Errors
-/// The configuration asks for what cannot be had, the table is not there, or a second signal came.
+/// The configuration requires something unavailable, the table does not exist, or a second signal came.
 pub async fn operator(config: &Config, environment: &BTreeMap<String, String>) -> Result<(), WireError> {
     let sdk = aws_config::defaults(BehaviorVersion::latest()).load().await;
     let name = format!("{}-{}", hostname(environment), SystemEntropy.hex());
@@ -92,7 +92,7 @@ pub async fn operator(config: &Config, environment: &BTreeMap<String, String>) -
     serve(wired, config, stop).await
 }
 
-/// Runs the loop and what stands beside it until `stop`; a second signal breaks off.
+/// Runs the loop and the admin port until `stop`; a second signal aborts.
 ///
 /// # Errors
 /// The loop's own.
@@ -100,7 +100,7 @@ pub async fn serve(wired: Wired, config: &Config, stop: Stop) -> Result<(), Wire
     serve_on(listener(config).await?, wired, stop).await
 }
 
-/// The admin port.
+/// Binds the admin port.
 ///
 /// # Errors
 /// The address is not this machine's, or not free.
@@ -111,7 +111,7 @@ pub async fn listener(config: &Config) -> Result<TcpListener, WireError> {
     })
 }
 
-/// As [`serve`], on an admin port that is open already.
+/// Does the same as [`serve`] on an admin port that is open already.
 ///
 /// # Errors
 /// The loop's own.
@@ -131,10 +131,10 @@ pub async fn serve_on(listener: TcpListener, wired: Wired, stop: Stop) -> Result
     ended
 }
 
-/// Builds every adapter. Nothing is asked of anybody yet.
+/// Builds every adapter. No call is made yet.
 ///
 /// # Errors
-/// What the configuration asks for and cannot be had.
+/// The configuration requires something unavailable.
 #[expect(
     clippy::too_many_lines,
     reason = "the composition root builds each adapter in the order in which they need each other"
@@ -176,7 +176,7 @@ pub fn build(
         store: Arc::new(store),
         events: match config.compute {
             ComputeKind::Ec2 | ComputeKind::None => true,
-            // `up` and `demo` show events as the stream of the yard's table tells them.
+            // `up` and `demo` show events from the stream of the yard's table.
             ComputeKind::Local => false,
         },
         keep: i64::try_from(config.history_keep.as_secs()).unwrap_or(i64::MAX),
@@ -223,7 +223,7 @@ pub fn build(
         }
         #[cfg(feature = "local")]
         ComputeKind::Local => {
-            // Looking at one's own children costs nothing.
+            // Checking our own child processes costs nothing.
             settings.sweep = Duration::from_secs(1);
             let options = crate::in_process::local_options::machines(config, sdk, environment)?;
             let machines = Arc::new(LocalCompute::open(options, clock.clone(), entropy.clone())?);
@@ -289,10 +289,10 @@ fn github(
     Ok(Arc::new(rest_github(config, clock)?.reporting_to(metrics.clone())))
 }
 
-/// The adapter itself, for whoever asks more than the port has.
+/// Returns the adapter itself, for callers that need more than the port has.
 ///
 /// # Errors
-/// The App's key cannot be read, or the address is none.
+/// The App's key cannot be read, or the address is invalid.
 pub fn rest_github(config: &GitHubConfig, clock: Arc<dyn Clock>) -> Result<RestGitHub, WireError> {
     let credential = match &config.credential {
         Credential::TokenFile(file) => crate::github::Credential::TokenFile(file.clone()),
@@ -310,24 +310,24 @@ pub fn rest_github(config: &GitHubConfig, clock: Arc<dyn Clock>) -> Result<RestG
     Ok(github.rerunning(config.watch.rerun_lost))
 }
 
-/// How an operator is stopped.
+/// The signals that stop an operator.
 #[derive(Clone, Debug, Default)]
 pub struct Stop {
-    /// The action in hand is finished first.
+    /// Stops after the actions in progress have finished.
     pub gently: CancellationToken,
-    /// Nothing is.
+    /// Stops at once.
     pub at_once: CancellationToken,
 }
 
-/// The first SIGTERM or SIGINT stops gently, the second at once.
+/// Returns a stop for signals: the first SIGTERM or SIGINT stops gently, the second at once.
 ///
 /// # Errors
-/// The system does not let us listen.
+/// The signal handlers cannot be installed.
 pub fn on_signals() -> Result<Stop, WireError> {
     let listen =
         |kind| signal(kind).map_err(|error| WireError::System("signals cannot be listened to", error));
     let (mut int, mut term) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
-    // A closed terminal is a stop like any other, unless somebody said (`nohup`) that it is to change nothing.
+    // A closed terminal stops the operator like any other signal, unless `nohup` has SIGHUP ignored.
     let mut hangup = if ignores_hangup() { None } else { Some(listen(SignalKind::hangup())?) };
     let stop = Stop::default();
     let tell = stop.clone();
@@ -347,7 +347,7 @@ pub fn on_signals() -> Result<Stop, WireError> {
     Ok(stop)
 }
 
-/// Whether this process was started to outlive its terminal: SIGHUP was ignored before anybody listened to it.
+/// Returns whether this process was started to outlive its terminal: SIGHUP was ignored before it was handled.
 pub fn ignores_hangup() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

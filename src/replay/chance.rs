@@ -1,23 +1,23 @@
-//! Chance by a seed. What is drawn for one subject does not depend on what was drawn for others, so that two scenarios
-//! with one seed differ by what was changed and not by luck.
+//! Seeded random numbers. The number for one subject does not depend on the numbers for others, so that two scenarios
+//! with one seed differ by the change and not by luck.
 
-/// Chance that is the same every time.
+/// A source of random numbers that are the same every time.
 #[derive(Clone, Copy, Debug)]
 pub struct Chance(u64);
 
 impl Chance {
-    /// By a seed.
+    /// Creates a source with a seed.
     pub const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The number for a subject: its kind, and two numbers that tell it from others.
+    /// Returns the number for a subject: its kind, and two numbers that distinguish it from others.
     pub const fn of(self, kind: u64, one: u64, two: u64) -> u64 {
         let all = mix(self.0 ^ mix(kind.wrapping_add(0x51)));
         mix(mix(all ^ one) ^ two.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
 
-    /// Between 0 and 1, never 0.
+    /// Returns a number between 0 and 1, never 0.
     pub const fn share(self, kind: u64, one: u64, two: u64) -> f64 {
         ((self.of(kind, one, two) >> 11) as f64 + 1.0) / (1_u64 << 53) as f64
     }

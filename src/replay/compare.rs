@@ -1,5 +1,5 @@
-//! Compares two scenarios over one trace: each measure with both, their difference, and how far it spreads over the
-//! seeds; and how far the first is from what truly happened.
+//! Compares two scenarios over one trace: each measure with both, their difference, and its spread over the seeds; and
+//! how far the first is from the recorded values.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::outcome::{Outcome, Verdict, percentile};
 use crate::trace::Trace;
 
-/// The least and the greatest of something.
+/// The least and the greatest of some values.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[expect(missing_docs, reason = "they say what they are")]
 pub struct Spread {
@@ -21,11 +21,11 @@ pub struct Spread {
 /// One measure.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// What it is.
+    /// Its name.
     pub measure: &'static str,
     /// Its unit: `s`, `%`, `h`, `$`, or nothing.
     pub unit: &'static str,
-    /// The mean over the seeds as it is configured.
+    /// The mean over the seeds with the current configuration.
     pub base: f64,
     /// The same with the change; none where nothing was changed.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -33,9 +33,9 @@ pub struct Row {
     /// The mean difference.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub difference: Option<f64>,
-    /// The differences of the seeds, each with its like; of the base where nothing was changed.
+    /// The spread of the differences of the seeds, each between the same seeds; of the base where nothing was changed.
     pub spread: Spread,
-    /// What truly happened, where the trace says.
+    /// The recorded value, where the trace has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub truth: Option<f64>,
 }
@@ -46,11 +46,10 @@ pub struct Row {
 pub struct Comparison {
     /// The measures.
     pub rows: Vec<Row>,
-    /// How far the 95th percentile of the base is from the truth, in seconds; none where nothing is known of it.
+    /// How far the 95th percentile of the base is from the recorded one, in seconds; none where none was recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<f64>,
-    /// Whether the effect on the 95th percentile is larger than that error and than the spread, so that it may be
-    /// believed.
+    /// Whether the effect on the 95th percentile is larger than that error and than the spread, so that it is credible.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub believable: Option<bool>,
     /// The requests that changed most, and why.
@@ -58,10 +57,10 @@ pub struct Comparison {
     pub changed: Vec<String>,
 }
 
-/// How many requests are named that changed most.
+/// How many of the most changed requests are named.
 const NAMED: usize = 5;
 
-/// The measures of an outcome, in the order in which they are shown.
+/// Returns the measures of an outcome, in the order in which they are shown.
 fn measures(
     outcome: &Outcome,
     late: Duration,
@@ -108,7 +107,7 @@ fn measures(
     rows
 }
 
-/// What truly happened, by the names of the measures.
+/// Returns the recorded values, by the names of the measures.
 fn truth(trace: &Trace) -> BTreeMap<&'static str, f64> {
     let known: Vec<_> = trace.arrivals.iter().filter_map(|arrival| arrival.truth).collect();
     let mut waits: Vec<Duration> = known.iter().filter_map(|truth| truth.wait).collect();
@@ -124,8 +123,8 @@ fn truth(trace: &Trace) -> BTreeMap<&'static str, f64> {
     all
 }
 
-/// Compares what came of the base with what came of the change, seed by seed. `late` is the wait after which a request
-/// is late, `prices` are dollars for an hour of a machine.
+/// Compares the outcome of the base with the outcome of the change, seed by seed. `late` is the wait after which a
+/// request is late, `prices` are dollars for an hour of a machine.
 pub fn compare(
     trace: &Trace,
     base: &[Outcome],
@@ -176,7 +175,7 @@ pub fn compare(
     Comparison { rows, error, believable, changed }
 }
 
-/// The requests whose waits changed most, and why.
+/// Describes the requests whose waits changed most, and why.
 fn changed_most(trace: &Trace, base: &Outcome, change: &Outcome) -> Vec<String> {
     let each = trace.arrivals.iter().zip(base.served.iter().zip(&change.served));
     let mut by: Vec<_> = each

@@ -1,9 +1,9 @@
-//! What would have happened: a trace of demand, recorded or made, played on the decisions of the operator in simulated
-//! time. Requests come when they came and hold machines as long as they did; boots, claims and clean-ups take times
-//! drawn from those recorded, by a seed. No I/O, no clock, nothing unordered: the same input gives the same outcome,
-//! bit for bit.
+//! What would have happened? Replays a trace of demand, recorded or generated, on the operator's decisions in simulated
+//! time. Requests arrive when they arrived and hold machines as long as they did; boots, claims and clean-ups take
+//! times drawn from the recorded ones, by a seed. No I/O, no clock, nothing unordered: the same input gives the same
+//! outcome, bit for bit.
 //!
-//! *Assumes* an open loop: nobody cancels, retries or asks for more because the yard is faster or slower.
+//! *Assumes* an open loop: no workflow cancels, retries or requests more because the yard is faster or slower.
 
 mod chance;
 mod compare;

@@ -1,4 +1,4 @@
-//! A trace from the lines of a history.
+//! Builds a trace from the lines of a history.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,8 +9,8 @@ use runyard_core::model::{ClassName, Phase, RecordId, RequestKey};
 
 use crate::trace::{Arrival, Failure, Samples, Times, Trace, Truth};
 
-/// The trace of what was requested in a stretch of time. Lines may come in any order; a line that was given twice counts
-/// once. None where nothing was requested.
+/// Builds the trace of the requests in a period. Lines may come in any order; a line that was given twice counts once.
+/// None where there were no requests.
 pub fn load(lines: impl IntoIterator<Item = HistoryLine>, from: Timestamp, to: Timestamp) -> Option<Trace> {
     let mut arrivals: BTreeMap<(Timestamp, RequestKey), Arrival> = BTreeMap::new();
     let mut machines: BTreeMap<(String, Timestamp), MachineLine> = BTreeMap::new();
@@ -49,7 +49,7 @@ pub fn load(lines: impl IntoIterator<Item = HistoryLine>, from: Timestamp, to: T
     Some(Trace { begin, end: to, arrivals, times, failures: failures.into_values().collect() })
 }
 
-/// The requests for which a machine was launched.
+/// Returns the requests for which a machine was launched.
 fn cold_requests<'a>(
     machines: impl Iterator<Item = &'a MachineLine>,
 ) -> std::collections::BTreeSet<RequestKey> {
@@ -139,7 +139,7 @@ fn times<'a>(
                 let last = listened.entry(key.clone()).or_insert(span.from);
                 *last = span.from.max(*last);
             }
-            // A span that ended otherwise, by a failure, says nothing of how long it takes.
+            // A span that ended otherwise, by a failure, does not show how long the activity takes.
             match (span.activity, next) {
                 (Activity::Starting, Some(Activity::Running)) => class.boot.push(took),
                 (Activity::Starting, None | Some(Activity::Idle)) => class.warm_boot.push(took),

@@ -1,4 +1,4 @@
-//! What came of a replay.
+//! The outcome of a replay.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Verdict {
-    /// It was ready.
+    /// It became ready.
     Served,
     /// It failed before it was ready.
     Failed,
@@ -20,7 +20,7 @@ pub enum Verdict {
     Open,
 }
 
-/// What came of one request.
+/// The outcome of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Served {
     /// How it ended.
@@ -31,13 +31,13 @@ pub struct Served {
     pub warm: bool,
     /// Machines that were launched for it.
     pub launched: u32,
-    /// Idle machines of its class when it came.
+    /// Idle machines of its class when it arrived.
     pub idle: u32,
-    /// Requests of its class that waited when it came.
+    /// Requests of its class that waited when it arrived.
     pub waiting: u32,
 }
 
-/// Machine time by what the machines did, in seconds.
+/// Machine time by activity, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[expect(missing_docs, reason = "the activities of the history")]
@@ -51,27 +51,27 @@ pub struct Hours {
 }
 
 impl Hours {
-    /// All of it.
+    /// Returns the total.
     pub fn total(&self) -> f64 {
         self.starting + self.idle + self.claimed + self.running + self.cleaning + self.ending
     }
 }
 
-/// What EC2 was asked.
+/// The calls of EC2.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CallCounts {
-    /// Fleets.
+    /// Fleet requests.
     pub create_fleet: u64,
-    /// The most of them within one minute.
+    /// The most fleet requests within one minute.
     pub create_fleet_peak: u64,
-    /// Machines that were ended, each alone; the operator asks for up to 100 at once.
+    /// Machines that were ended, each counted; the operator ends up to 100 in one call.
     pub terminate: u64,
-    /// The most of them within one minute.
+    /// The most terminations within one minute.
     pub terminate_peak: u64,
 }
 
-/// What came of a replay.
+/// The outcome of a replay.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
     /// Each request, in the order of the trace.
@@ -82,14 +82,14 @@ pub struct Outcome {
     pub peak: BTreeMap<ClassName, u32>,
     /// Live machines at the end of each hour, all classes: idle, and others.
     pub live: Vec<(u32, u32)>,
-    /// What EC2 was asked.
+    /// The calls of EC2.
     pub calls: CallCounts,
-    /// Everything that was done, in its order, as one number.
+    /// A digest of all actions, in their order.
     pub digest: u64,
 }
 
 impl Outcome {
-    /// The waits of those that were ready, in order.
+    /// Returns the waits of the requests that became ready, in order.
     pub fn waits(&self) -> Vec<Duration> {
         let served = self.served.iter().filter(|served| served.verdict == Verdict::Served);
         let mut waits: Vec<Duration> = served.map(|served| served.wait).collect();
@@ -97,7 +97,8 @@ impl Outcome {
         waits
     }
 
-    /// How many were ready later than this, or not at all; who gave up earlier is not counted.
+    /// Counts the requests that became ready later than this, or not at all; those that gave up earlier are not
+    /// counted.
     pub fn late(&self, after: Duration) -> usize {
         let late = |served: &&Served| match served.verdict {
             Verdict::Failed => true,
@@ -106,7 +107,7 @@ impl Outcome {
         self.served.iter().filter(late).count()
     }
 
-    /// Machine time of all classes.
+    /// Returns the machine time of all classes.
     pub fn total(&self) -> Hours {
         self.hours.values().fold(Hours::default(), |sum, hours| Hours {
             starting: sum.starting + hours.starting,
@@ -119,7 +120,7 @@ impl Outcome {
     }
 }
 
-/// The value that this part of 100 of sorted ones does not exceed; zero of none.
+/// Returns the value that this percentage of sorted values does not exceed; zero for none.
 pub fn percentile(sorted: &[Duration], part: usize) -> Duration {
     sorted.get((sorted.len() * part).div_ceil(100).saturating_sub(1)).copied().unwrap_or_default()
 }

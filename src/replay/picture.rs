@@ -1,5 +1,5 @@
-//! A picture of a comparison as SVG: idle machines by the hour above, and below which share of the requests was ready
-//! within which wait.
+//! Draws a comparison as SVG: idle machines by the hour above, and below the share of requests that were ready within
+//! each wait.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ const HEIGHT: f64 = 220.0;
 const LEFT: f64 = 50.0;
 const COLOURS: [&str; 2] = ["#4477aa", "#cc6677"];
 
-/// The picture of one or two outcomes, the base first.
+/// Draws one or two outcomes, the base first.
 pub fn picture(base: &Outcome, change: Option<&Outcome>) -> String {
     let all: Vec<&Outcome> = std::iter::once(base).chain(change).collect();
     let mut svg = format!(
@@ -31,7 +31,7 @@ pub fn picture(base: &Outcome, change: Option<&Outcome>) -> String {
     svg
 }
 
-/// The waits at each part of 100.
+/// Returns the waits at each percentile.
 fn by_share(outcome: &Outcome) -> Vec<f64> {
     let waits = outcome.waits();
     (0..100).map(|part| crate::outcome::percentile(&waits, part).as_secs_f64()).collect()

@@ -1,5 +1,5 @@
-//! Desired counts by the hour of the week for a promised wait: learned from a trace as the operator learns, written as
-//! schedules, with the replay of the same trace as evidence.
+//! Recommends desired counts by the hour of the week for a promised wait: learned from a trace as the operator learns,
+//! written as schedules, with the replay of the same trace as evidence.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,35 +16,35 @@ use crate::world::{Scenario, play};
 /// A week, in which each hour of the week is learned once.
 const WEEK: SignedDuration = SignedDuration::from_hours(7 * 24);
 
-/// What is recommended for a class.
+/// The recommendation for a class.
 #[derive(Clone, Debug)]
 pub struct Recommendation {
     /// The counts by the hour of the week, Monday 00:00 first.
     pub by_hour: Vec<u32>,
     /// The same as schedules.
     pub schedules: Vec<Schedule>,
-    /// Whether the cap ended it before the promise was kept.
+    /// Whether the cap stopped it before the promise was kept.
     pub capped: bool,
-    /// How many requests it was learned from, in how many days.
+    /// From how many requests, and in how many days, it was learned.
     pub learned: (usize, i64),
-    /// Why it says little; none where it says enough.
+    /// Why it is of little value; none where the data is enough.
     pub doubt: Option<String>,
-    /// What the replay says of how it is, and of the recommendation.
+    /// The evidence of the replay for the present configuration, and for the recommendation.
     pub evidence: (Evidence, Evidence),
 }
 
-/// What a replay says of a class.
+/// The result of a replay for a class.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Evidence {
     /// The 95th percentile of the waits.
     pub wait_p95: Duration,
     /// The share of requests later than promised, or not served.
     pub late: f64,
-    /// Idle machine-hours in a day.
+    /// Idle machine-hours per day.
     pub idle_hours_a_day: f64,
 }
 
-/// What a class would remember of a trace, had it learned all along.
+/// Learns the demand that a class would remember of a trace, had it learned all along.
 pub fn learn(trace: &Trace, class: &ClassName, spec: &PoolSpec, zone: &TimeZone) -> Option<Demand> {
     let none = Times::default();
     let times = trace.times.get(class).unwrap_or(&none);
@@ -64,7 +64,7 @@ pub fn learn(trace: &Trace, class: &ClassName, spec: &PoolSpec, zone: &TimeZone)
     while until < trace.end {
         until = until.saturating_add(WEEK).ok()?.min(trace.end);
         let known = uses.partition_point(|one| one.at < until);
-        // What came long before the week says nothing of it.
+        // Requests from long before the week have no influence on it.
         let begun = until.saturating_sub(WEEK + SignedDuration::from_hours(24)).ok()?;
         let first = uses.partition_point(|one| one.at < begun);
         let from = demand.as_ref().map_or(trace.begin, |demand| demand.until);
@@ -74,14 +74,14 @@ pub fn learn(trace: &Trace, class: &ClassName, spec: &PoolSpec, zone: &TimeZone)
     demand
 }
 
-/// The counts that are best for what is remembered.
+/// Computes the best counts for the remembered demand.
 pub fn by_hour_of(demand: &Demand, promise: Promise) -> (Vec<u32>, bool) {
     let found = levels(&demand.bins, promise);
     (found.by_hour, found.capped)
 }
 
 /// Recommends counts for a class: the least demanding that keep the promise when the trace is replayed with them.
-/// `most_hours` is what a cap allows of idle machine-hours in a week. None where nothing can be learned.
+/// `most_hours` is the number of idle machine-hours in a week that a cap allows. None where nothing can be learned.
 pub fn recommend(
     trace: &Trace,
     scenario: &Scenario,
@@ -147,8 +147,8 @@ fn evidence(trace: &Trace, class: &ClassName, outcome: &Outcome, wait: Duration)
     }
 }
 
-/// Counts by the hour of the week as schedules. A higher count begins a boot before its hour, a lower one with it.
-/// Days that change alike share a line.
+/// Converts counts by the hour of the week into schedules. A higher count begins a boot before its hour, a lower one at
+/// its hour. Days with the same change share a line.
 pub fn schedules_of(by_hour: &[u32], zone: &str, lead: Duration) -> Vec<Schedule> {
     let hours = by_hour.len();
     let minutes = lead.as_secs().div_ceil(60).clamp(1, 59);

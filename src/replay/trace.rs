@@ -1,4 +1,4 @@
-//! What is replayed: who asked for what when, how long machines were held, and how long the outside took.
+//! The input of a replay: which requests were made when, how long machines were held, and how long external steps took.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,10 +8,10 @@ use runyard_core::model::{ClassName, InstanceTypes, RequestKey, UsageClass};
 
 use crate::chance::Chance;
 
-/// What is usual where a history has no record of it.
+/// The boot time where a history has no record of one.
 pub(crate) const USUAL_BOOT: Duration = Duration::from_secs(60);
 
-/// A stretch of demand.
+/// A period of demand.
 #[derive(Clone, Debug)]
 pub struct Trace {
     /// Its beginning.
@@ -20,7 +20,7 @@ pub struct Trace {
     pub end: Timestamp,
     /// The requests in the order of time.
     pub arrivals: Vec<Arrival>,
-    /// What each class's machines took.
+    /// The times of each class's machines.
     pub times: BTreeMap<ClassName, Times>,
     /// The launches that failed, in the order of time.
     pub failures: Vec<Failure>,
@@ -29,21 +29,21 @@ pub struct Trace {
 /// One request.
 #[derive(Clone, Debug)]
 pub struct Arrival {
-    /// Which it is.
+    /// Its key.
     pub key: RequestKey,
     /// Its class.
     pub class: ClassName,
     /// When it was written.
     pub at: Timestamp,
-    /// How long it took until the operator accepted it.
+    /// How long the operator took to accept it.
     pub notice: Duration,
-    /// How many machines it asked for.
+    /// How many machines it requested.
     pub count: u32,
     /// How many were enough.
     pub min_count: u32,
-    /// The usage class it asked for.
+    /// The usage class that it requested.
     pub usage: Option<UsageClass>,
-    /// The types it allowed in place of its class's.
+    /// The types that it allowed in place of its class's types.
     pub types: Option<InstanceTypes>,
     /// The name of its priority.
     pub priority: Option<String>,
@@ -51,15 +51,16 @@ pub struct Arrival {
     pub timeout_seconds: u64,
     /// How long it may hold machines, in minutes.
     pub max_runtime_minutes: Option<u64>,
-    /// How long it held its machines; none where it never had them, and then it is drawn from the others of its class.
+    /// How long it held its machines; none where it never had them, and then the time is drawn from the others of its
+    /// class.
     pub hold: Option<Duration>,
-    /// After how long its workflow gave up waiting, if it did.
+    /// How long its workflow waited before it gave up, if it did.
     pub gave_up: Option<Duration>,
-    /// What truly happened; none in a trace that was made.
+    /// The recorded outcome; none in a generated trace.
     pub truth: Option<Truth>,
 }
 
-/// What truly happened to a request.
+/// The recorded outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Truth {
     /// How long it waited; none where it was never ready.
@@ -71,7 +72,7 @@ pub struct Truth {
 /// A launch that failed.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// When.
+    /// The time.
     pub at: Timestamp,
     /// Its class.
     pub class: ClassName,
@@ -85,36 +86,36 @@ pub struct Failure {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Samples {
     sorted: Vec<Duration>,
-    /// The same by when they were recorded, where that is known.
+    /// The same with the time of each recording, where that is known.
     recorded: Vec<(Timestamp, Duration)>,
 }
 
-/// A time that was drawn.
+/// A drawn time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drawn {
-    /// How long it took.
+    /// Its length.
     pub took: Duration,
-    /// When it was over where it was recorded, if that is known: what follows it is taken from there too.
+    /// When the recorded step ended, if that is known: the next step is drawn from there too.
     pub until: Option<Timestamp>,
 }
 
-/// Of how many recorded next to a moment one is drawn: what is slow is so for a while.
+/// How many neighbours in time a draw chooses from: slow times come in periods.
 const NEAREST: usize = 9;
 
 impl Samples {
-    /// From what was recorded.
+    /// Creates samples from recorded times.
     pub fn new(mut times: Vec<Duration>) -> Self {
         times.sort_unstable();
         Self { sorted: times, recorded: Vec::new() }
     }
 
-    /// From what was recorded, each with its moment.
+    /// Creates samples from recorded times, each with its moment.
     pub fn recorded(mut times: Vec<(Timestamp, Duration)>) -> Self {
         times.sort_unstable();
         Self { recorded: times.clone(), ..Self::new(times.into_iter().map(|(_, took)| took).collect()) }
     }
 
-    /// One of those that were recorded next to a moment; of all where no moments are known.
+    /// Draws one of those recorded next to a moment; one of all where no moments are known.
     pub fn draw_near(&self, at: Timestamp, number: u64) -> Option<Drawn> {
         if self.recorded.is_empty() {
             return self.draw(number).map(|took| Drawn { took, until: None });
@@ -127,37 +128,37 @@ impl Samples {
         near.get(chosen as usize).map(|(at, took)| Drawn { took: *took, until: at.checked_add(*took).ok() })
     }
 
-    /// The one that was recorded next to a moment.
+    /// Returns the one that was recorded next to a moment.
     pub fn nearest(&self, at: Timestamp) -> Option<Duration> {
         let next = self.recorded.partition_point(|(when, _)| *when < at);
         let two = &self.recorded[next.saturating_sub(1)..self.recorded.len().min(next + 1)];
         two.iter().min_by_key(|(when, _)| when.duration_since(at).abs()).map(|(_, took)| *took)
     }
 
-    /// How many were recorded.
+    /// Returns how many were recorded.
     pub const fn len(&self) -> usize {
         self.sorted.len()
     }
 
-    /// Whether none was.
+    /// Returns whether none was recorded.
     pub const fn is_empty(&self) -> bool {
         self.sorted.is_empty()
     }
 
-    /// One of them, by a number of chance; none of none.
+    /// Draws one of them by a random number; none where there are none.
     pub fn draw(&self, number: u64) -> Option<Duration> {
-        // The high half spreads over any length alike.
+        // The high half of the product is uniform over any length.
         let at = (u128::from(number) * self.sorted.len() as u128) >> 64;
         self.sorted.get(at as usize).copied()
     }
 
-    /// The value that this part of 100 does not exceed; none of none.
+    /// Returns the value that this percentage does not exceed; none where there are none.
     pub fn percentile(&self, part: usize) -> Option<Duration> {
         self.sorted.get((self.sorted.len() * part).div_ceil(100).saturating_sub(1)).copied()
     }
 }
 
-/// How long a class's machines took, and its requests held them.
+/// The times of a class's machines, and of its requests.
 #[derive(Clone, Debug, Default)]
 pub struct Times {
     /// From a launch for a request until its runner listened.
@@ -179,7 +180,7 @@ pub struct Times {
 }
 
 impl Times {
-    /// One time, or what is usual where none was recorded.
+    /// Draws a time, or returns the default where none was recorded.
     pub(crate) fn drawn(
         samples: &Samples,
         at: Timestamp,
@@ -191,7 +192,7 @@ impl Times {
         samples.draw_near(at, chance.of(kind, one, two)).unwrap_or(Drawn { took: usual, until: None })
     }
 
-    /// The time from a launch until its machine is free that 95 of 100 do not exceed.
+    /// Returns the time from a launch until its machine is free that 95 of 100 do not exceed.
     pub fn lead(&self) -> Duration {
         let known = self.warm_boot.percentile(95).or_else(|| self.boot.percentile(95));
         known.unwrap_or(USUAL_BOOT)

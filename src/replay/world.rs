@@ -1,5 +1,5 @@
-//! The world in which the decisions are played: what is planned is carried out at once, agents answer after the times
-//! that are drawn for them, and nothing but the core runs. Heartbeats are left out, so nobody falls silent.
+//! The world in which the decisions are replayed: plans are carried out at once, agents respond after the times that
+//! are drawn for them, and nothing but the core runs. Heartbeats are left out, so no agent falls silent.
 //!
 //! Over 400 lines: what the world is, its clock, its queue of events and its sums, which all touch the same fields.
 
@@ -30,14 +30,14 @@ const USUAL_END: Duration = Duration::from_secs(30);
 const USUAL_HOLD: Duration = Duration::from_secs(600);
 /// How long pools have to warm up before the first request.
 const BEFORE: Duration = Duration::from_secs(3600);
-/// How long records of what is over are kept: as long as `sizing` looks back.
+/// How long ended records are kept: as long as `sizing` looks back.
 const KEPT: Duration = Duration::from_secs(3 * 3600);
-/// How long what is open at the end may go on.
+/// How long requests that are open at the end may continue.
 const AFTER: Duration = Duration::from_secs(6 * 3600);
 /// How long after a recorded failure a launch like it fails.
 const FAILS_FOR: Duration = Duration::from_secs(60);
 
-// Kinds of chance.
+// The kinds of random numbers.
 const BOOT: u64 = 1;
 const WARM_BOOT: u64 = 2;
 const CLAIM: u64 = 3;
@@ -46,48 +46,48 @@ const END: u64 = 5;
 const HOLD: u64 = 6;
 const TELL: u64 = 7;
 
-/// How the yard is configured.
+/// The configuration of the yard.
 #[derive(Clone, Debug)]
 pub struct Scenario {
     /// Its pools.
     pub pools: Vec<PoolSpec>,
     /// Teams, priorities and quotas.
     pub sharing: YardSharing,
-    /// What pools with `sizing` remember when it begins.
+    /// The demand that pools with `sizing` remember at the beginning.
     pub demand: BTreeMap<ClassName, Demand>,
-    /// Counts by the hour of the week that take the place of a pool's schedules, each from a boot before its hour on.
+    /// Counts by the hour of the week that replace a pool's schedules, each from a boot before its hour on.
     pub by_hour: BTreeMap<ClassName, (TimeZone, Vec<u32>)>,
-    /// By which times are drawn.
+    /// The seed of drawn times.
     pub seed: u64,
 }
 
-/// What happens at a moment.
+/// An event at a given time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
-    /// A request comes, by its number.
+    /// A request arrives, by its number.
     Comes(usize),
-    /// A workflow lets go, or gives up.
+    /// A workflow releases its machines, or gives up.
     LetsGo(usize),
     /// A workflow gives up if it still waits.
     GivesUp(usize),
-    /// An agent finishes what this version of its record asked for.
+    /// An agent finishes the task of this version of its record.
     Speaks(usize, u64),
-    /// A record that is over is forgotten.
+    /// An ended record is forgotten.
     Forget(RecordId),
-    /// An hour is over.
+    /// An hour ends.
     Hour,
-    /// The count of the hour may be another.
+    /// The count of the hour may change.
     Counts,
 }
 
-/// What is known of a machine beside its record.
+/// The facts about a machine besides its record.
 struct Body {
     class: usize,
     activity: Activity,
     since: Duration,
     gone_at: Duration,
     claims: u64,
-    /// When the runner listened of the recorded claim or boot whose time this one's has.
+    /// When the runner listened in the recorded claim or boot whose time was drawn for this machine.
     listened: Option<Timestamp>,
 }
 
@@ -146,7 +146,7 @@ struct World<'a> {
     names: BTreeMap<ClassName, usize>,
     numbers: BTreeMap<RequestKey, usize>,
     served: Vec<Served>,
-    /// Of each request, `Body::listened` of the machine that listened last.
+    /// For each request, `Body::listened` of the machine that listened last.
     listened: Vec<Option<Timestamp>>,
     bodies: Vec<Body>,
     failures: BTreeMap<(ClassName, &'static str), Vec<(Duration, String)>>,
@@ -163,7 +163,7 @@ struct World<'a> {
     seq: u64,
 }
 
-/// Plays a trace under a scenario. Requests of classes that it has no pool for fail as they would.
+/// Replays a trace under a scenario. Requests of classes without a pool fail as they would in production.
 pub fn play(trace: &Trace, scenario: &Scenario) -> Outcome {
     let mut world = World::new(trace, scenario);
     world.live_on();
@@ -194,7 +194,7 @@ fn policy(sharing: YardSharing) -> Policy {
         following: Following::default(),
         github: false,
         organization: false,
-        // Recorded runs were, or would be now.
+        // Recorded runs were watched, or would be now.
         watches_runs: true,
         inventory: false,
         rebalance: Rebalance::Last,
@@ -266,7 +266,7 @@ impl<'a> World<'a> {
         world
     }
 
-    /// The failures that are repeated, and the pools.
+    /// Sets up the failures that are repeated, and the pools.
     fn set_up(&mut self, trace: &Trace, scenario: &Scenario) {
         for failure in &trace.failures {
             let at = self.begin + span(trace.begin, failure.at);
@@ -277,14 +277,14 @@ impl<'a> World<'a> {
             let demand = scenario.demand.get(&spec.resource_class).cloned();
             let status = PoolStatus { demand, ..PoolStatus::default() };
             let (scale, uid, updated_at) = (None, None, Some(self.now.wall));
-            // Where machines come from makes no difference here, and an image named by a parameter would be waited for.
+            // The origin of machines makes no difference here, and an image named by a parameter would be waited for.
             let spec = PoolSpec { launch: LaunchTemplate::default(), ..spec.clone() };
             let pool = Pool { spec, scale, status, uid, version: 1, updated_at };
             self.see(Observation::Written(Box::new(Written::Pool(pool))));
         }
     }
 
-    /// The next request is on its way.
+    /// Schedules the arrival of the next request.
     fn comes_next(&mut self, number: usize) {
         if let Some(arrival) = self.trace.arrivals.get(number) {
             let at = self.begin + span(self.trace.begin, arrival.at) + arrival.notice;
@@ -310,7 +310,7 @@ impl<'a> World<'a> {
         self.see(Observation::Written(Box::new(record)));
     }
 
-    /// Adds to the digest.
+    /// Adds an action to the digest.
     fn done(&mut self, what: &str, number: u64) {
         for byte in what.bytes().chain(number.to_le_bytes()) {
             self.digest = (self.digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);

@@ -12,8 +12,8 @@ use tokio::sync::watch;
 use crate::engine;
 use crate::store::DynamoStore;
 
-/// The store over the table of a data directory, woken by every commit where the kernel can tell; else it looks now and
-/// then, as everywhere.
+/// Returns the store over the table of a data directory, woken by every commit where the kernel reports it; else it
+/// polls, as everywhere.
 pub fn with_change_notifier(store: DynamoStore, dir: &Path) -> DynamoStore {
     if !dir.join(engine::FILE).exists() {
         return store;
@@ -27,7 +27,7 @@ pub fn with_change_notifier(store: DynamoStore, dir: &Path) -> DynamoStore {
     }
 }
 
-/// Told of every commit of the table in a data directory, for as long as somebody listens.
+/// Notifies of every commit of the table in a data directory, as long as a receiver exists.
 ///
 /// # Errors
 /// The kernel watches no more directories.
@@ -39,21 +39,21 @@ pub fn listen(dir: &Path) -> io::Result<watch::Receiver<()>> {
     Ok(told)
 }
 
-/// Ends with the directory, or at the first event that nobody listens for any more.
+/// Runs until the directory is gone, or until the first event after the last receiver was dropped.
 fn follow(inotify: &Inotify, sender: &watch::Sender<()>) {
     while let Ok(seen) = inotify.read_events() {
         let over = seen.iter().any(|event| event.mask.contains(AddWatchFlags::IN_IGNORED));
         if over || sender.is_closed() {
             return;
         }
-        // Events without a name say that some were lost: a commit may be among those.
+        // Events without a name report that some were lost: a commit may be among those.
         if seen.iter().any(|event| event.name.as_deref().is_none_or(is_the_log)) {
             sender.send_replace(());
         }
     }
 }
 
-/// The table's file or its log.
+/// Returns whether this is the table's file or its log.
 fn is_the_log(name: &OsStr) -> bool {
     name.as_bytes().starts_with(engine::FILE.as_bytes())
 }

@@ -1,7 +1,7 @@
 //! Machines as child processes: how are they launched once per token, found again after the operator was killed, and
 //! ended without a trace? A machine is a directory and an agent in a session of its own; the agent's death is the
-//! machine's. What is known is written before it is done (`directory`), so that whoever opens the directory next can
-//! finish it.
+//! machine's. Every step is written down before it is done (`directory`), so that the next process that opens the
+//! directory can finish it.
 
 mod agent;
 mod directory;
@@ -28,48 +28,48 @@ use super::process::Process;
 pub use agent::{AgentOptions, RunnerPackage};
 use directory::{Directory, Facts};
 
-/// How an ended machine is remembered: long enough to answer for it, and to read its log.
+/// How long an ended machine is remembered: long enough to report its state, and to read its log.
 const KEPT: Duration = Duration::from_secs(24 * 3600);
 
-/// What local machines are made of.
+/// The configuration of local machines.
 #[derive(Clone, Debug)]
 pub struct LocalOptions {
-    /// Where the machines live; nobody else may use it meanwhile.
+    /// The directory of the machines; no other process may use it meanwhile.
     pub dir: PathBuf,
     /// The table they belong to.
     pub table: TableName,
-    /// What each runs.
+    /// The agent that each machine runs.
     pub agent: AgentOptions,
     /// How long an agent may take to end on SIGTERM.
     pub patience: Duration,
 }
 
-/// Why there are no local machines.
+/// Why local machines are not available.
 #[derive(Debug, thiserror::Error)]
 pub enum LocalError {
-    /// Another operator has the directory.
+    /// Another operator uses the directory.
     #[error("{} is in use by another operator: stop that one, or give this one another directory", .0.display())]
     Locked(PathBuf),
     /// The directory cannot be used.
     #[error("{} cannot be used: {source}", path.display())]
     Io {
-        /// What exactly.
+        /// The path.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
 }
 
-/// How far a machine's process is.
+/// The stage of a machine's process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum MachineStage {
-    /// Written down; nothing runs.
+    /// Recorded; no process runs.
     Planned,
     /// Its agent runs.
     Alive(Process),
     /// Its processes are being ended.
     Ending,
-    /// Nothing of it runs any more.
+    /// None of its processes runs any more.
     Ended(Timestamp),
 }
 
@@ -95,18 +95,18 @@ pub struct LocalCompute {
     shared: Arc<SharedMachines>,
 }
 
-/// What the port and the tasks that watch agents share.
+/// The state shared by the port and the tasks that watch agents.
 struct SharedMachines {
     options: LocalOptions,
     directory: Directory,
     clock: Arc<dyn Clock>,
     entropy: Arc<dyn Entropy>,
     machines: Mutex<BTreeMap<InstanceId, Entry>>,
-    /// Held through a launch: two with one token must not both find nothing.
+    /// Held through a launch: two launches with one token must not both find no machines.
     launching: tokio::sync::Mutex<()>,
-    /// Told at every change of stage.
+    /// Notified of every change of stage.
     changed: Notify,
-    /// Held for as long as anything of us may act on the directory.
+    /// Held as long as this process may change the directory.
     _lock: File,
 }
 
@@ -124,11 +124,11 @@ impl SharedMachines {
 }
 
 impl LocalCompute {
-    /// Takes over a directory: living agents of an earlier operator are kept, dead ones' leftovers are ended.
-    /// Call it within a tokio runtime, which watches the agents from then on.
+    /// Takes over a directory: living agents of an earlier operator are kept, leftovers of dead ones are ended. Call it
+    /// within a tokio runtime, which watches the agents from then on.
     ///
     /// # Errors
-    /// Another operator has the directory, or it cannot be used.
+    /// Another operator uses the directory, or it cannot be used.
     pub fn open(
         options: LocalOptions,
         clock: Arc<dyn Clock>,
@@ -153,7 +153,7 @@ impl LocalCompute {
         Ok(compute)
     }
 
-    /// Ends every machine and waits until nothing of them runs.
+    /// Ends every machine and waits until none of their processes runs.
     pub async fn end_all(&self) {
         let ids: Vec<InstanceId> = self.shared.machines().keys().cloned().collect();
         for id in &ids {
@@ -162,7 +162,7 @@ impl LocalCompute {
         self.ended().await;
     }
 
-    /// Kills whatever every machine runs, without a word to its agent, and waits until nothing of them runs.
+    /// Kills every machine's processes without asking its agent, and waits until none of them runs.
     pub async fn kill_all(&self) {
         let ids: Vec<InstanceId> = self.shared.machines().keys().cloned().collect();
         for id in &ids {
@@ -176,7 +176,7 @@ impl LocalCompute {
         loop {
             let changed = self.shared.changed.notified();
             tokio::pin!(changed);
-            // Registered before looking, so that no change falls in between.
+            // Registered before the check, so that no change is missed.
             changed.as_mut().enable();
             let done = |entry: &Entry| match entry.stage {
                 MachineStage::Ended(_) => true,

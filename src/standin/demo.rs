@@ -1,4 +1,5 @@
-//! The demonstration: three runs of workflows, played against the stand-in GitHub, and what is said of their machines.
+//! The demonstration: plays three workflow runs against the stand-in GitHub, and checks the claims about their
+//! machines.
 
 mod checks;
 mod ending;
@@ -26,15 +27,15 @@ pub use self::journal::Journal;
 pub use self::stage::{DemoError, DemoStage};
 pub use crate::demo::records::everything;
 
-/// Most reasons that are shown against one claim.
+/// Most counterexamples that are shown for one claim.
 const SHOWN: usize = 10;
-/// When what does not come is given up. It judges nothing: a machine that is busy with other things takes long.
+/// How long to wait for a step before giving up. It judges nothing: a machine that is busy with other work is slow.
 pub const PATIENCE: Duration = Duration::from_secs(600);
 
-/// Plays the three runs, and has every machine end.
+/// Plays the three runs, and ends every machine.
 ///
 /// # Errors
-/// What kept it from coming to its end.
+/// The fault that stopped it.
 pub async fn act(stage: &DemoStage<'_>, machines: &LocalCompute, facts: &mut Facts) -> Result<(), DemoError> {
     for plan in &RUNS {
         stage.run(plan, facts).await?;
@@ -45,12 +46,12 @@ pub async fn act(stage: &DemoStage<'_>, machines: &LocalCompute, facts: &mut Fac
     Ok(())
 }
 
-/// The machines that there are.
+/// Lists the machines that exist.
 pub async fn ids(machines: &LocalCompute) -> Vec<InstanceId> {
     machines.list().await.unwrap_or_default().into_iter().map(|machine| machine.id).collect()
 }
 
-/// Adds what the jobs wrote into a file.
+/// Adds the lines that the jobs wrote into a file.
 ///
 /// # Errors
 /// The file cannot be read.
@@ -61,7 +62,7 @@ pub fn read_results(path: &Path, facts: &mut Facts) -> Result<(), DemoError> {
     Ok(())
 }
 
-/// Checks what was found and prints each check.
+/// Checks the facts and prints each check.
 pub fn verdict(facts: &Facts) -> Vec<Check> {
     let checks = checks::all(facts);
     say("\nWhat the jobs, the records, GitHub and the process table say:");

@@ -1,6 +1,6 @@
-//! The HTTP endpoint of the embedded table. It requires the data directory's key: who can write a class record can run
-//! its script, so neither a web page nor another user of this host gets an answer. It replaces the engine's own server,
-//! which checks no credential and answers every origin.
+//! The HTTP endpoint of the embedded table. It requires the data directory's key: a client that can write a class
+//! record can run its script, so neither a web page nor another user of this host gets access. It replaces the engine's
+//! own server, which checks no credential and responds to every origin.
 
 use axum::Router;
 use axum::body::Body;
@@ -13,7 +13,7 @@ use runyard_core::host::is_address;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// As DynamoDB: a request has at most 16 MB.
+/// DynamoDB's limit of a request body, 16 MB.
 const LARGEST: usize = 16 << 20;
 const JSON: &str = "application/x-amz-json-1.0";
 
@@ -24,14 +24,14 @@ pub(super) struct Door {
     key: String,
 }
 
-/// Why a request is not looked at.
+/// Why a request is rejected.
 #[derive(Debug, PartialEq, Eq)]
 enum Refused {
     /// It comes from a web page.
     Origin,
-    /// It was sent to another name: a page whose name was made to point here.
+    /// It was sent to another name: a page whose name was made to point to this address.
     Host,
-    /// It carries no key, or another.
+    /// It carries no key, or a wrong one.
     Key,
 }
 
@@ -70,7 +70,7 @@ impl Door {
     }
 }
 
-/// The access key of a signed request: `AWS4-HMAC-SHA256 Credential=<key>/<date>/…`.
+/// Returns the access key of a signed request: `AWS4-HMAC-SHA256 Credential=<key>/<date>/…`.
 fn access_key(authorization: &str) -> Option<&str> {
     let (_, credential) = authorization.split_once("Credential=")?;
     Some(credential.split_once('/')?.0)
@@ -102,7 +102,7 @@ async fn answer(
     }
 }
 
-/// One operation; none when it is not one of the table's.
+/// Carries out one operation; none when the table does not have it.
 fn carry_out(database: &Database, operation: &str, body: &str) -> Option<Result<String, DynoxideError>> {
     macro_rules! operations {
         ($($name:literal => $method:ident,)*) => {

@@ -15,7 +15,7 @@ use crate::port::{self, PortError};
 use rand::TryRngCore as _;
 use rand::rngs::OsRng;
 
-/// The region of local mode: the engine takes any, clients want one.
+/// The region of local mode: the engine accepts any, but clients need one.
 pub const REGION: &str = "local";
 /// The secret key of local mode: signatures are not checked, the access key is the secret.
 pub const SECRET_KEY: &str = "local";
@@ -25,7 +25,7 @@ pub const FILE: &str = "table.sqlite";
 const PORT: &str = "table.port";
 const KEY: &str = "table.key";
 
-/// Why there is no engine.
+/// Why the engine is not available.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     /// No port.
@@ -34,9 +34,9 @@ pub enum EngineError {
     /// The file cannot be used.
     #[error("the table's file {} cannot be opened: {reason}", file.display())]
     File {
-        /// Which.
+        /// The file.
         file: PathBuf,
-        /// Why.
+        /// The cause.
         reason: String,
     },
     /// The key of the data directory cannot be read or kept.
@@ -44,7 +44,7 @@ pub enum EngineError {
     Key {
         /// The file that holds it.
         file: PathBuf,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
 }
@@ -58,7 +58,7 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Serves the table of a data directory, on the port the directory remembers.
+    /// Serves the table of a data directory, on the port that the directory remembers.
     ///
     /// # Errors
     /// The port is taken by another program, or the file or its key cannot be used.
@@ -68,8 +68,8 @@ impl Engine {
         let unusable = |reason: String| EngineError::File { file: file.clone(), reason };
         let shared = shared(&file).map_err(|error| unusable(error.to_string()))?;
         let database = Database::new(&shared).map_err(|error| unusable(error.to_string()))?;
-        // As SQLite advises for a log written ahead: the disk is waited for when the log is folded in, not at every
-        // commit. Nothing is lost when this process dies; when the power goes, the machines are gone too.
+        // As SQLite advises for a write-ahead log: the disk is waited for at checkpoints, not at every commit. Nothing
+        // is lost when this process dies; when the power fails, the machines are gone too.
         database.disable_bulk_loading().map_err(|error| unusable(error.to_string()))?;
         number_changes(&file).map_err(|error| unusable(error.to_string()))?;
         remember_more(&shared).map_err(|error| unusable(error.to_string()))?;
@@ -82,12 +82,12 @@ impl Engine {
         Ok(Self { address, key, stop, server })
     }
 
-    /// The access key the table asks for. A secret: who has it can run programs as us.
+    /// Returns the access key that the table requires. A secret: its holder can run programs as this user.
     pub fn key(&self) -> &str {
         &self.key
     }
 
-    /// What goes into `AWS_ENDPOINT_URL_DYNAMODB`.
+    /// Returns the value of `AWS_ENDPOINT_URL_DYNAMODB`.
     pub fn endpoint(&self) -> String {
         format!("http://{}", self.address)
     }
@@ -95,7 +95,7 @@ impl Engine {
     /// Lets running requests finish for a moment, then ends.
     pub async fn stop(mut self) {
         self.stop.cancel();
-        // A client that keeps a request open must not keep us.
+        // A client that keeps a request open must not block the end.
         let served = tokio::time::timeout(std::time::Duration::from_secs(2), &mut self.server).await;
         if served.is_err() {
             self.server.abort();
@@ -103,7 +103,7 @@ impl Engine {
     }
 }
 
-/// The directory's key, made at its first start.
+/// Returns the directory's key, which is created at its first start.
 fn key(file: &Path) -> Result<String, EngineError> {
     let unusable = |source| EngineError::Key { file: file.to_owned(), source };
     match std::fs::read_to_string(file) {
@@ -119,7 +119,7 @@ fn key(file: &Path) -> Result<String, EngineError> {
     Ok(key)
 }
 
-/// The file's name for connections of this process that share one cache of its pages.
+/// Returns the file's name for connections of this process that share one page cache.
 fn shared(file: &Path) -> std::io::Result<String> {
     let absolute = std::path::absolute(file)?;
     let odd = || std::io::Error::other("its path cannot be written as a URI");
@@ -129,15 +129,15 @@ fn shared(file: &Path) -> std::io::Result<String> {
 }
 
 /// Keeps the pages of some ten thousand machines in memory. The engine keeps 2 MB and offers more only together with
-/// commits that a power cut can corrupt; but what one connection says of a shared cache holds for the other.
+/// commits that a power cut can corrupt; but in a shared cache the setting of one connection applies to the other.
 fn remember_more(shared: &str) -> rusqlite::Result<()> {
     let settings = "PRAGMA synchronous = NORMAL; PRAGMA cache_size = -64000; PRAGMA mmap_size = 268435456";
     rusqlite::Connection::open(shared)?.execute_batch(settings)
 }
 
-/// Keeps the changes of the table in the order of their numbers. The engine stores a number as text and looks for the
-/// last one at each write, and for those after it at each look at the stream: without this it reads every change of the
-/// last 24 hours each time.
+/// Indexes the changes of the table by their numbers. The engine stores a number as text and looks for the last one at
+/// each write, and for those after it at each read of the stream: without this index it reads every change of the last
+/// 24 hours each time.
 fn number_changes(file: &Path) -> rusqlite::Result<()> {
     rusqlite::Connection::open(file)?.execute_batch(
         "CREATE INDEX IF NOT EXISTS runyard_changes
@@ -195,12 +195,12 @@ mod tests {
         assert!(odd.join(FILE).exists());
         let other = rusqlite::Connection::open(shared(&odd.join(FILE)).unwrap()).unwrap();
         let is = |pragma| other.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0)).unwrap();
-        // Both as the engine's connection has them; how it waits for the disk is each connection's own.
+        // Both as the engine's connection has them; how it waits for the disk is set per connection.
         assert_eq!((is("cache_size"), is("mmap_size")), (-64_000, 268_435_456));
         engine.stop().await;
     }
 
-    /// The engine's own queries, word for word: with another wording they would read every change again.
+    /// Uses the engine's own queries, word for word: with another wording they would read every change again.
     #[tokio::test]
     async fn changes_are_found_by_their_number() {
         let dir = tempfile::tempdir().unwrap();

@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// How often a locked file is tried again, and how long after one another: 2 s in all.
+/// How often a locked file is tried again, and at which interval: 2 s in total.
 const LEFT: u32 = 200;
 const LOOK: Duration = Duration::from_millis(10);
 
@@ -39,13 +39,13 @@ pub fn read_json<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
     }
 }
 
-/// Makes a directory that only its owner can enter, and those above it.
+/// Creates a directory that only its owner can enter, and its parents.
 pub fn private_dir(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// Makes a private directory, or closes one that is there to others: it is to hold keys. One that holds files but not
-/// this one is somebody else's: it is left as it is, and refused.
+/// Creates a private directory, or removes other users' access to an existing one: it is to hold keys. A directory that
+/// holds files but not this one belongs to another user: it is left unchanged, and refused.
 pub fn close_dir(path: &Path, ours: &Path) -> io::Result<()> {
     private_dir(path)?;
     let mode = fs::metadata(path)?.permissions().mode() & 0o777;
@@ -61,8 +61,8 @@ pub fn close_dir(path: &Path, ours: &Path) -> io::Result<()> {
     fs::set_permissions(path, fs::Permissions::from_mode(0o700))
 }
 
-/// Locks a file for as long as it is open. One that is held is tried again for a while: what a process killed a moment
-/// ago was just starting holds its files too, until it executes.
+/// Locks a file for as long as it is open. A held lock is tried again for a while: a child that a process started just
+/// before it was killed holds its files too, until it executes another program.
 pub fn lock(file: &File) -> Result<(), TryLockError> {
     for _ in 0..LEFT {
         match file.try_lock() {
@@ -73,7 +73,7 @@ pub fn lock(file: &File) -> Result<(), TryLockError> {
     file.try_lock()
 }
 
-/// Removes a directory with all it holds; one that is not there is no error.
+/// Removes a directory with all its contents; one that does not exist is no error.
 pub fn remove_dir(path: &Path) -> io::Result<()> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),

@@ -1,5 +1,5 @@
-//! A GitHub of one's own, for one machine: it serves the parts of GitHub's REST API that Runyard uses, hands jobs to
-//! the runners that registered with it, and carries the runner package that really executes them. [`StandIn`] is the
+//! A local GitHub for one machine: it serves the parts of GitHub's REST API that Runyard uses, assigns jobs to the
+//! runners that registered with it, and provides the runner package that really executes them. [`StandIn`] is the
 //! handle for the process that serves it.
 
 pub mod behaviour;
@@ -30,17 +30,17 @@ use shared_state::SharedState;
 pub use shared_state::{Clock, StandInFailure};
 pub use state::{Conclusion, ContainerSpec, Job, JobSpec, JobStatus, RegisteredRunner, Run, RunId};
 
-/// What the stand-in is made of.
+/// The configuration of the stand-in.
 pub struct Settings {
-    /// Where it serves; loopback, since whoever holds its token can run shell commands here.
+    /// The listener that it serves on; loopback, since the holder of its token can run shell commands here.
     pub listener: TcpListener,
-    /// Where its state is kept; without one it is forgotten with the process.
+    /// The directory of its state; without one the state is lost with the process.
     pub dir: Option<PathBuf>,
-    /// The `runyard` executable the runner package calls, as an absolute path.
+    /// The `runyard` executable that the runner package calls, as an absolute path.
     pub executable: PathBuf,
-    /// What time it is.
+    /// The clock.
     pub clock: Clock,
-    /// How it and its runner package are unlike a GitHub that tells the truth at once.
+    /// How it and its runner package differ from a GitHub that reports every state at once.
     pub behaviour: Behaviour,
 }
 
@@ -52,10 +52,10 @@ pub struct StandIn {
 }
 
 impl StandIn {
-    /// Binds to the port this directory's stand-in had last, so that its runners find it again, else to a free one.
+    /// Binds to the last port of this directory's stand-in, so that its runners find it again, else to a free one.
     ///
     /// # Errors
-    /// When no port can be had.
+    /// No port can be bound.
     pub async fn bind(dir: Option<&Path>) -> io::Result<TcpListener> {
         if let Some(port) = dir.and_then(files::last_port)
             && let Ok(listener) = TcpListener::bind(("127.0.0.1", port)).await
@@ -65,7 +65,7 @@ impl StandIn {
         TcpListener::bind(("127.0.0.1", 0)).await
     }
 
-    /// Reads the state back, if there is one, and serves.
+    /// Reads the stored state, if there is one, and serves.
     ///
     /// # Errors
     /// An address beyond loopback, or a directory that cannot be read or written.
@@ -88,37 +88,37 @@ impl StandIn {
         Ok(Self { shared, stop, server })
     }
 
-    /// The address of both its API and its web pages: what `github.api_url` takes.
+    /// Returns the address of both its API and its web pages: the value of `github.api_url`.
     #[must_use]
     pub fn url(&self) -> String {
         self.shared.url()
     }
 
-    /// Where it serves.
+    /// Returns the address that it serves on.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.shared.address()
     }
 
-    /// The bearer token its API asks for. A secret.
+    /// Returns the bearer token that its API requires. A secret.
     #[must_use]
     pub fn api_token(&self) -> &str {
         self.shared.api_token()
     }
 
-    /// The file that holds [`Self::api_token`]: what `github.token_file` takes. None without a directory.
+    /// Returns the file that holds [`Self::api_token`]: the value of `github.token_file`. None without a directory.
     #[must_use]
     pub fn token_file(&self) -> Option<PathBuf> {
         self.shared.token_file()
     }
 
-    /// Where the runner package is to be had, without a token.
+    /// Returns the address of the runner package, which needs no token.
     #[must_use]
     pub fn package_url(&self) -> String {
         format!("{}{}", self.url(), http::PACKAGE_PATH)
     }
 
-    /// The package's SHA-256 in lower-case hexadecimal.
+    /// Returns the package's SHA-256 in lower-case hexadecimal.
     #[must_use]
     pub fn package_sha256(&self) -> &str {
         &self.shared.package().sha256
@@ -139,18 +139,19 @@ impl StandIn {
         self.shared.change(|state, now| state.start_run(repository, run_id, name, jobs, open, now))
     }
 
-    /// Adds jobs to an open run; `open: false` makes them the last.
+    /// Adds jobs to an open run; `open: false` closes the run with them.
     ///
     /// # Errors
+    /// As [`Self::enqueue_run`], and a run that is unknown or closed.
     /// As [`Self::enqueue_run`], and a run that is unknown or closed.
     pub fn add_jobs(&self, run_id: RunId, jobs: Vec<JobSpec>, open: bool) -> Result<Run, StandInFailure> {
         self.shared.change(|state, now| state.add_jobs(run_id, jobs, open, now))
     }
 
-    /// Re-runs the failed jobs of a run that is over, as a person does.
+    /// Re-runs the failed jobs of an ended run, as a person does.
     ///
     /// # Errors
-    /// A run that is unknown, not over, or has no failed job.
+    /// A run that is unknown, has not ended, or has no failed job.
     pub fn rerun_failed(&self, repository: &str, run_id: RunId) -> Result<Run, StandInFailure> {
         self.shared.change(|state, now| state.rerun(repository, run_id, state::Which::Failed, now))
     }
@@ -163,7 +164,7 @@ impl StandIn {
         self.shared.change(|state, now| state.cancel_run(run_id, now))
     }
 
-    /// Behaves in another way from now on. The package stays as it was built.
+    /// Changes the behaviour from now on. The package stays as it was built.
     ///
     /// # Errors
     /// A state that cannot be stored.
@@ -174,7 +175,7 @@ impl StandIn {
         })
     }
 
-    /// The jobs of a run with their results, all attempts.
+    /// Lists the jobs of a run with their results, all attempts.
     ///
     /// # Errors
     /// A state that cannot be stored.
@@ -182,8 +183,8 @@ impl StandIn {
         self.shared.read(|state| state.jobs_of(run_id).cloned().collect())
     }
 
-    /// The jobs of a run, once all it has so far are over (none, for a run that has none). Drop the future to stop
-    /// waiting.
+    /// Waits until all current jobs of a run have ended, and returns them (none, for a run that has none). Drop the
+    /// future to stop waiting.
     ///
     /// # Errors
     /// As [`Self::jobs`].
@@ -196,7 +197,7 @@ impl StandIn {
             .await
     }
 
-    /// Every registered runner.
+    /// Lists every registered runner.
     ///
     /// # Errors
     /// A state that cannot be stored.
@@ -204,7 +205,7 @@ impl StandIn {
         self.shared.read(|state| state.all_runners().cloned().collect())
     }
 
-    /// The registered runners that are not connected.
+    /// Lists the registered runners that are not connected.
     ///
     /// # Errors
     /// A state that cannot be stored.
@@ -212,10 +213,10 @@ impl StandIn {
         self.shared.read(|state| state.all_runners().filter(|r| !r.online()).cloned().collect())
     }
 
-    /// Stops serving; waiting listeners are sent away.
+    /// Stops serving; waiting listeners are disconnected.
     ///
     /// # Errors
-    /// What the server ended with.
+    /// The error that the server ended with.
     pub async fn stop(mut self) -> io::Result<()> {
         self.stop.cancel();
         (&mut self.server).await.map_err(io::Error::other)?

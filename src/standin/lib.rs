@@ -1,5 +1,5 @@
-//! What one machine needs to be a whole yard: an embedded DynamoDB engine, machines as child processes, and a GitHub of
-//! its own. Nothing here knows the operator; `runyard up` puts them together.
+//! Everything that a whole yard on one machine needs: an embedded DynamoDB engine, machines as child processes, and a
+//! local GitHub. Nothing here knows the operator; `runyard up` combines them.
 
 pub mod change_notifier;
 pub mod compute;
@@ -16,7 +16,7 @@ mod door;
 use runyard_core::{model, ports};
 use runyard_store as store;
 
-/// A line for whoever looks on. A reader that left ends nothing.
+/// Prints a line for people. A closed output is not an error.
 pub fn say(line: impl std::fmt::Display) {
     use std::io::Write as _;
     let _ = writeln!(std::io::stdout(), "{line}");

@@ -1,4 +1,4 @@
-//! A data directory and what it serves: the table, a stand-in GitHub unless a real one is configured, and the machines.
+//! A data directory and its services: the table, a stand-in GitHub unless a real one is configured, and the machines.
 //! One process holds it at a time; the next one finds everything as it was, on the same ports.
 
 use std::collections::BTreeMap;
@@ -15,28 +15,28 @@ use crate::model::TableName;
 use crate::port::{self, PortError};
 use crate::ports::Clock;
 
-/// What to open.
+/// The options of a local environment.
 #[derive(Clone, Debug)]
 pub struct LocalEnvironmentOptions {
     /// The data directory, as an absolute path.
     pub dir: PathBuf,
-    /// The `runyard` executable, as an absolute path: the stand-in's runners are it, too.
+    /// The `runyard` executable, as an absolute path: the stand-in's runners use it, too.
     pub executable: PathBuf,
-    /// Whether a stand-in GitHub is wanted, for want of a real one.
+    /// Whether to run a stand-in GitHub, because no real one is configured.
     pub stand_in: bool,
-    /// How its runner package behaves.
+    /// The behaviour of its runner package.
     pub package: PackageBehaviour,
 }
 
 /// Why a data directory cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum LocalEnvironmentError {
-    /// Somebody else serves it.
+    /// Another process serves it.
     #[error("{} is served by another `runyard` (pid {pid}): stop that one, or use another --dir", dir.display())]
     Locked {
-        /// Which directory.
+        /// The directory.
         dir: PathBuf,
-        /// Who, as far as is known.
+        /// The pid of that process, as far as it is known.
         pid: String,
     },
     /// No engine.
@@ -45,17 +45,17 @@ pub enum LocalEnvironmentError {
     /// No port for the stand-in GitHub.
     #[error(transparent)]
     Port(#[from] PortError),
-    /// A file or the stand-in GitHub refused.
+    /// A file or the stand-in GitHub failed.
     #[error("{} cannot be used: {source}", path.display())]
     Io {
-        /// What exactly.
+        /// The path.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
 }
 
-/// A data directory being served.
+/// A data directory that is being served.
 pub struct LocalEnvironment {
     /// The directory.
     pub dir: PathBuf,
@@ -68,7 +68,7 @@ pub struct LocalEnvironment {
 }
 
 impl LocalEnvironment {
-    /// Opens the directory, making it if need be, and serves what it holds.
+    /// Opens the directory, creating it if needed, and serves its contents.
     ///
     /// # Errors
     /// Another process serves it, a remembered port is taken, or a file cannot be used.
@@ -84,7 +84,7 @@ impl LocalEnvironment {
         Ok(Self { dir, engine, standin, _lock: lock })
     }
 
-    /// What an AWS client's environment must say to reach the table.
+    /// Returns the environment variables that an AWS client needs to reach the table.
     pub fn environment(&self, table: &TableName) -> BTreeMap<String, String> {
         let entries = [
             ("AWS_ENDPOINT_URL", self.engine.endpoint()),
@@ -107,7 +107,7 @@ impl LocalEnvironment {
         let mut text = String::from("# Read this into a shell: . ./env\n");
         text.push_str("unset AWS_PROFILE AWS_SESSION_TOKEN AWS_ENDPOINT_URL_DYNAMODB\n");
         let mut entries = self.environment(table);
-        // The queues are in the operator's process: no verb is to look for them.
+        // The queues are in the operator's process: no verb should look for them.
         entries.insert("RUNYARD_QUEUE__KIND".into(), "memory".into());
         for (name, value) in entries {
             text.push_str(&format!("export {name}={value}\n"));
@@ -121,7 +121,7 @@ impl LocalEnvironment {
     /// Stops serving.
     pub async fn close(self) {
         if let Some(standin) = self.standin {
-            // A runner that holds its question open must not hold us.
+            // A runner that holds its request open must not block the end.
             let stopped = tokio::time::timeout(Duration::from_secs(2), standin.stop()).await;
             if let Ok(Err(error)) = stopped {
                 tracing::warn!(%error, "the stand-in GitHub failed");
@@ -146,7 +146,7 @@ fn lock(dir: &Path) -> Result<File, LocalEnvironmentError> {
         }
         Err(TryLockError::Error(source)) => return Err(failed(source)),
     }
-    // For whoever is turned away, to know by whom.
+    // For a process that is refused, so that it can name the holder.
     file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id())).map_err(failed)?;
     Ok(file)
 }

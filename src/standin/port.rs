@@ -11,17 +11,17 @@ use tokio::net::TcpListener;
 
 use crate::files;
 
-/// Below what Linux hands out for outgoing connections (`net.ipv4.ip_local_port_range`, from 32768), one of which
-/// could otherwise sit on the remembered port when we come back.
+/// Below the ports that Linux uses for outgoing connections (`net.ipv4.ip_local_port_range`, from 32768): such a
+/// connection could otherwise occupy the remembered port after a restart.
 const CHOICE: std::ops::Range<u16> = 20_000..32_000;
 const TRIES: usize = 64;
-/// How long a remembered port may be held by connections of our own last life.
+/// How long a remembered port may be held by connections of the previous process.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Why there is no listener.
 #[derive(Debug, thiserror::Error)]
 pub enum PortError {
-    /// Somebody else has the remembered port.
+    /// Another program has the remembered port.
     #[error(
         "port {port}, remembered in {}, is taken. If this directory is a copy of one that is served: delete that file, \
          and the copy gets a port and machines of its own. Else stop the program that has the port; or delete the file \
@@ -30,28 +30,28 @@ pub enum PortError {
     Taken {
         /// The port.
         port: u16,
-        /// Where it is remembered.
+        /// The file that remembers it.
         file: PathBuf,
     },
-    /// The file holds something else.
+    /// The file has other content.
     #[error("{} does not hold a port number but {content:?}: delete the file", file.display())]
     Unreadable {
-        /// Where.
+        /// The file.
         file: PathBuf,
-        /// What.
+        /// Its content.
         content: String,
     },
-    /// The file or the network refused.
+    /// The file or the network failed.
     #[error("no port for {}: {source}", file.display())]
     Io {
         /// Where the port would be remembered.
         file: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
 }
 
-/// Listens on the port that `file` remembers, or on a free one, which it then remembers.
+/// Listens on the port that `file` remembers, or on a free one, which it then stores.
 pub async fn listen(file: &Path) -> Result<TcpListener, PortError> {
     let failed = |source| PortError::Io { file: file.to_owned(), source };
     match std::fs::read_to_string(file) {

@@ -15,7 +15,7 @@ use crate::model::InstanceId;
 /// The environment variable that marks a machine's processes.
 pub const MARKER: &str = "RUNYARD_MACHINE";
 
-/// How often a process is looked at, 1 ms apart, that shows a part of its environment only.
+/// How often a process that shows only a part of its environment is checked, 1 ms apart.
 const EXECUTING: u32 = 1000;
 
 /// One process of this boot of this host.
@@ -25,18 +25,18 @@ pub struct Process {
     pub pid: i32,
     /// When it was started, in clock ticks since boot (`/proc/<pid>/stat`, field 22).
     pub start: u64,
-    /// Which boot: ticks begin again after one.
+    /// The boot: ticks begin again after one.
     pub boot: String,
 }
 
-/// What `/proc/<pid>/stat` tells of a process.
+/// The contents of `/proc/<pid>/stat` about a process.
 struct Stat {
     parent: i32,
     start: u64,
     dead: bool,
-    /// Whether it has no memory of its own: the kernel's, or on its way out.
+    /// Whether it has no memory of its own: a kernel process, or one that is ending.
     kernel: bool,
-    /// How long its environment is, bytes, once it is laid out.
+    /// The length of its environment in bytes, once it is laid out.
     environment: Option<usize>,
 }
 
@@ -61,25 +61,25 @@ fn boot() -> String {
 }
 
 impl Process {
-    /// The process that has this pid now, be it a zombie.
+    /// Returns the process that has this pid now, even a zombie.
     pub fn of(pid: i32) -> Option<Self> {
         stat(pid).map(|stat| Self { pid, start: stat.start, boot: boot() })
     }
 
-    /// Whether it still runs. A zombie does not.
+    /// Returns whether it still runs. A zombie does not.
     pub fn alive(&self) -> bool {
         stat(self.pid).is_some_and(|stat| !stat.dead && stat.start == self.start) && boot() == self.boot
     }
 
-    /// Whether it runs and carries the machine's mark.
+    /// Returns whether it runs and carries the machine's mark.
     pub fn belongs_to(&self, machine: &InstanceId) -> bool {
         self.alive() && carries(self.pid, &mark(machine))
     }
 
-    /// Sends a signal, unless the pid has gone to somebody else.
+    /// Sends a signal, unless the pid belongs to another process by now.
     pub fn signal(&self, signal: Signal) {
         if self.alive() {
-            // It may die meanwhile, which is what is wanted; a process of another user is reported by its survival.
+            // It may end meanwhile, which is the desired result; a process of another user is reported by its survival.
             let _ = kill(Pid::from_raw(self.pid), signal);
         }
     }
@@ -89,8 +89,8 @@ fn mark(machine: &InstanceId) -> Vec<u8> {
     format!("{MARKER}={machine}").into_bytes()
 }
 
-/// Whether a process was given the mark, an entry of its environment. While it executes another program it shows no
-/// environment, or a part of one: that it lacks the mark is believed only when all of its environment was seen.
+/// Returns whether a process was given the mark, an entry of its environment. While it executes another program it
+/// shows no environment, or a part of one: a missing mark counts only when all of its environment was seen.
 pub(super) fn carries(pid: i32, mark: &[u8]) -> bool {
     for _ in 0..EXECUTING {
         let Ok(environment) = fs::read(format!("/proc/{pid}/environ")) else { return false };
@@ -106,12 +106,12 @@ pub(super) fn carries(pid: i32, mark: &[u8]) -> bool {
     false
 }
 
-/// Every living process of a machine: those that carry its mark, and their descendants, which may have dropped it.
-/// Never this process.
+/// Lists every living process of a machine: those that carry its mark, and their descendants, which may have dropped
+/// it. Never this process.
 ///
 /// # Assumptions
-/// What both drops the mark and outlives its parents is not found. On a host of one's own that is a daemon somebody
-/// hid on purpose; on EC2 the machine ends with all it runs.
+/// A process that both drops the mark and outlives its parents is not found. On a developer's host that is a daemon
+/// that was hidden on purpose; on EC2 the machine ends with all its processes.
 pub fn of_machine(machine: &InstanceId) -> Vec<Process> {
     let (boot, mark) = (boot(), mark(machine));
     let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -132,8 +132,8 @@ pub fn of_machine(machine: &InstanceId) -> Vec<Process> {
     ours.into_iter().filter_map(process).collect()
 }
 
-/// Kills everything a machine runs, looking again until nothing is left: what is being killed may still fork.
-/// Answers what would not die in the time given.
+/// Kills all processes of a machine, checking again until none is left: a process that is being killed may still fork.
+/// Returns those that did not end in the given time.
 pub async fn sweep(machine: &InstanceId, patience: Duration) -> Vec<Process> {
     let until = tokio::time::Instant::now() + patience;
     loop {

@@ -16,7 +16,7 @@ use crate::ports::StoreError;
 /// Most records of one batch (`BatchWriteItem`).
 const BATCH: usize = 25;
 
-/// The retries of unprocessed items.
+/// Returns the retry policy for unprocessed items.
 fn patience() -> ExponentialBuilder {
     ExponentialBuilder::default()
         .with_min_delay(Duration::from_millis(50))
@@ -27,7 +27,7 @@ fn patience() -> ExponentialBuilder {
 
 /// Writes all items and returns how many were dropped.
 pub(super) async fn append(client: &Client, table: &TableName, items: &[Item]) -> Result<usize, StoreError> {
-    // A batch that names one key twice is refused as a whole.
+    // DynamoDB refuses a batch that names one key twice as a whole.
     let fresh: BTreeMap<Key, &Item> =
         items.iter().filter_map(|item| Key::of(item).map(|key| (key, item))).collect();
     let mut dropped = items.iter().filter(|item| Key::of(item).is_none()).count();

@@ -1,5 +1,5 @@
 //! Maps DynamoDB's errors to the port's. Codes are DynamoDB's and DynamoDB Streams' (API references, "Common Errors"
-//! and each action's "Errors"); nothing else in the program knows them.
+//! and each action's "Errors"); no other module contains them.
 
 use aws_sdk_dynamodb::config::http::HttpResponse;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
@@ -10,7 +10,8 @@ use super::items::from_sdk;
 use crate::model::Write;
 use crate::ports::{Refusal, StoreError};
 
-/// The port's error for any call but the refusal of a condition, which only its operation can read.
+/// Converts an error of any call to the port's error, except a refused condition, which only its operation can
+/// interpret.
 pub(super) fn classify<E>(error: &SdkError<E, HttpResponse>) -> StoreError
 where
     E: std::error::Error + ProvideErrorMetadata + 'static,
@@ -61,7 +62,7 @@ fn by_code(code: &str, status: u16, message: String) -> StoreError {
     }
 }
 
-/// Codes we do not know, and bodies that are not DynamoDB's (a proxy's page).
+/// Maps unknown codes, and bodies that are not DynamoDB's (a proxy's page), by their status.
 fn by_status(code: &str, status: u16, message: String) -> StoreError {
     let told = format!("HTTP {status} {code}: {message}");
     match status {
@@ -105,7 +106,7 @@ pub(super) fn cancelled(writes: &[Write], reasons: Vec<CancellationReason>) -> S
     }
 }
 
-/// Errors that a retry cannot fix come first.
+/// Returns the rank of an error: errors that a retry cannot fix come first.
 fn weight(error: &StoreError) -> u8 {
     match error {
         StoreError::Refused { .. } => 0,

@@ -1,5 +1,5 @@
-//! Turns a write into DynamoDB's expressions. Every guard has its condition here and nowhere else. Names of attributes
-//! are always placeholders, because a good part of ours are reserved words (`state`, `count`, `token`).
+//! Translates a write to DynamoDB's expressions. Every guard has its condition here and nowhere else. Names of
+//! attributes are always placeholders, because many of ours are reserved words (`state`, `count`, `token`).
 
 use std::collections::BTreeMap;
 
@@ -10,9 +10,9 @@ use crate::model::{AttributeValue, Guard, Item, Operation};
 /// The expressions of one write with their placeholders.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Expressions {
-    /// The condition; always there.
+    /// The condition; never empty.
     pub(super) condition: String,
-    /// What changes; none for a removal, a check, or an update that only raises nothing.
+    /// The update; `None` for a removal, a check, or an update that changes nothing.
     pub(super) update: Option<String>,
     names: Vec<String>,
     values: Vec<AttributeValue>,
@@ -38,7 +38,7 @@ impl Expressions {
         rendered
     }
 
-    /// The condition that a guard is.
+    /// Returns the condition of a guard.
     fn guard(&mut self, guard: &Guard) -> String {
         match guard {
             Guard::Absent => format!("attribute_not_exists({})", self.name("pk")),
@@ -72,7 +72,7 @@ impl Expressions {
             .map(|(name, value)| self.assign(name, value))
             .collect();
         let remove: Vec<_> = remove.filter(|name| !is_key(name)).map(|name| self.name(name)).collect();
-        // ADD takes a missing number for 0.
+        // ADD treats a missing number as 0.
         let add: Vec<_> =
             add.iter().map(|(name, by)| format!("{} {}", self.name(name), self.value(number(by)))).collect();
         let clauses: Vec<_> = [("SET", set), ("REMOVE", remove), ("ADD", add)]
@@ -91,7 +91,7 @@ impl Expressions {
         format!("{} = {}", self.name(name), self.value(value))
     }
 
-    /// The placeholder of an attribute's name; one for each, however often it is used.
+    /// Returns the placeholder of an attribute's name; there is one per name, however often it is used.
     fn name(&mut self, name: &str) -> String {
         let at = self.names.iter().position(|known| known == name).unwrap_or_else(|| {
             self.names.push(name.to_owned());
@@ -105,13 +105,13 @@ impl Expressions {
         format!(":v{}", self.values.len() - 1)
     }
 
-    /// The placeholders of names; DynamoDB refuses an empty map, hence none.
+    /// Returns the placeholders of names; `None` instead of an empty map, which DynamoDB refuses.
     pub(super) fn names<M: FromIterator<(String, String)>>(&self) -> Option<M> {
         let names = self.names.iter().enumerate().map(|(at, name)| (format!("#n{at}"), name.clone()));
         (!self.names.is_empty()).then(|| names.collect())
     }
 
-    /// The placeholders of values; DynamoDB refuses an empty map, hence none.
+    /// Returns the placeholders of values; `None` instead of an empty map, which DynamoDB refuses.
     pub(super) fn values<M: FromIterator<(String, Sdk)>>(&self) -> Option<M> {
         let values =
             self.values.iter().enumerate().map(|(at, value)| (format!(":v{at}"), value.clone().into()));
@@ -119,7 +119,8 @@ impl Expressions {
     }
 }
 
-/// Key attributes never change, so an update must not name them (DynamoDB refuses it even for equal values).
+/// Returns whether this is a key attribute. Keys never change, so an update must not name them (DynamoDB refuses it
+/// even for equal values).
 fn is_key(name: &str) -> bool {
     name == "pk" || name == "sk"
 }

@@ -1,22 +1,22 @@
-//! The outcome of a failed call to AWS, before the service's codes are read: no answer, not sent, or an answer with a
-//! code. Shared by the adapters; each maps the codes of its service in one file of its own.
+//! The outcome of a failed call to AWS, before the service's codes are interpreted: no response, not sent, or a
+//! response with a code. Shared by the adapters; each maps the codes of its service in one file of its own.
 
 use aws_sdk_dynamodb::config::http::HttpResponse;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 
-/// Longest message kept, in characters: these end in records and log lines.
+/// Maximum length of a message, in characters: these are stored in records and log lines.
 const SHOWN: usize = 300;
 
-/// A call that did not succeed.
+/// A failed call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// No usable answer came: it may or may not have happened.
+    /// No usable response: the call may or may not have been applied.
     NoAnswer(String),
-    /// It was not sent: no credentials, no region.
+    /// The call was not sent: no credentials, no region.
     NotSent(String),
-    /// The service answered with an error.
+    /// The service responded with an error.
     Answered {
-        /// Its code, for example `ThrottlingException`; empty when the body was not the service's.
+        /// Its code, for example `ThrottlingException`; empty if the body was not the service's.
         code: String,
         /// The HTTP status.
         status: u16,
@@ -26,15 +26,15 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// Reads an error of any operation.
+    /// Converts an error of any operation.
     pub fn of<E>(error: &SdkError<E, HttpResponse>) -> Self
     where
         E: std::error::Error + ProvideErrorMetadata + 'static,
     {
         match error {
             SdkError::ConstructionFailure(_) => Self::NotSent(chain(error)),
-            // Credentials and region are resolved while a request is dispatched, so their absence comes as this, and
-            // only its text tells it from other failures.
+            // Credentials and region are resolved while a request is dispatched, so their absence has this type, and
+            // only its text distinguishes it from other failures.
             SdkError::DispatchFailure(failure) if !failure.is_io() && !failure.is_timeout() => {
                 let text = chain(error);
                 let setup = text.contains("credentials") || text.contains("region");
@@ -50,13 +50,14 @@ impl Failure {
     }
 }
 
-/// An error and its causes, joined.
+/// Joins an error and its causes.
 fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     cut(&causes.map(ToString::to_string).collect::<Vec<_>>().join(": "))
 }
 
-/// The first line, cut. AWS repeats a signed request's headers, the session token among them, on the lines after it.
+/// Returns the first line, cut. AWS repeats a signed request's headers, the session token among them, on the following
+/// lines.
 fn cut(message: &str) -> String {
     message.lines().next().unwrap_or_default().chars().take(SHOWN).collect()
 }

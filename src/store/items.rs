@@ -1,18 +1,18 @@
 //! Converts items to the SDK's types and back. Inbound conversion never fails: a value of an unknown type becomes a
-//! null, which no record of ours holds, so its record is unreadable and blocks nothing else. Of a record that is too
-//! large the key alone comes in. Writes carry only what they change, so the stored value is never touched.
+//! null, which none of our records contains, so its record is unreadable and blocks no others. Of a record that is too
+//! large only the key is converted. Writes contain only what they change, so the stored value is never touched.
 
 use aws_sdk_dynamodb::types::AttributeValue as Table;
 use aws_sdk_dynamodbstreams::types::AttributeValue as Stream;
 
 use crate::model::{AttributeValue, Item, RecordId, bounded};
 
-/// The SDK's form of an item, in whatever map the call takes.
+/// Converts an item to the SDK's form, in the map type of the call.
 pub(super) fn to_sdk<M: FromIterator<(String, Table)>>(item: &Item) -> M {
     item.iter().map(|(name, value)| (name.clone(), Table::from(value.clone()))).collect()
 }
 
-/// The SDK's form of a record's key.
+/// Converts a record's key to the SDK's form.
 pub(super) fn key_to_sdk<M: FromIterator<(String, Table)>>(id: &RecordId) -> M {
     [("pk", id.pk()), ("sk", id.sk())]
         .into_iter()
@@ -20,7 +20,7 @@ pub(super) fn key_to_sdk<M: FromIterator<(String, Table)>>(id: &RecordId) -> M {
         .collect()
 }
 
-/// Declares the way in from one crate's attribute values; the two crates have equal types of their own.
+/// Declares the inbound conversion of one crate's attribute values; the two crates have equal types of their own.
 macro_rules! inbound {
     ($(#[$doc:meta])* $item:ident, $value:ident, $from:ident) => {
         $(#[$doc])*
@@ -47,11 +47,11 @@ macro_rules! inbound {
 }
 
 inbound!(
-    /// An item as the table gives it.
+    /// Converts an item of the table.
     from_sdk, value_from_sdk, Table
 );
 inbound!(
-    /// An item as a stream gives it.
+    /// Converts an item of a stream.
     from_stream, value_from_stream, Stream
 );
 

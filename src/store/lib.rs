@@ -1,5 +1,5 @@
-//! The adapter of the store port for DynamoDB and everything that speaks its protocol. Only the SDK retries calls,
-//! except for the unprocessed items of a batch.
+//! The adapter of the store port for DynamoDB and all engines with its protocol. Only the SDK retries calls, except for
+//! the unprocessed items of a batch.
 
 mod batch;
 mod errors;
@@ -45,7 +45,7 @@ const CONNECT: Duration = Duration::from_secs(1);
 const ATTEMPT: Duration = Duration::from_secs(3);
 /// Longest wait for a call, all attempts together.
 const CALL: Duration = Duration::from_secs(10);
-/// Most attempts of a call; the wait for all of them ends it earlier when each is slow.
+/// Maximum number of attempts of a call; the timeout of all attempts ends it earlier if each is slow.
 const ATTEMPTS: u32 = 6;
 
 /// The store on DynamoDB.
@@ -55,7 +55,7 @@ pub struct DynamoStore {
     /// Whether the table has a stream; the history's has none.
     streamed: bool,
     client: Client,
-    /// How AWS is reached; the client of streams is built from it on first use, which an agent never needs.
+    /// The AWS configuration; the client of streams is built from it on first use, which an agent never needs.
     sdk: SdkConfig,
     watching: Watching,
     wake: Option<watch_channel::Receiver<()>>,
@@ -63,12 +63,12 @@ pub struct DynamoStore {
 }
 
 impl DynamoStore {
-    /// The store in `table`, reached as `config` says. Nothing is sent yet.
+    /// Connects to `table`, configured by `config`. No call is made yet.
     pub fn connect(table: TableName, config: &SdkConfig) -> Self {
         let table_config = config::Builder::from(config)
             .retry_config(retries())
             .timeout_config(timeouts())
-            // It guards long bodies; ours are short and bounded by the time-out of an attempt.
+            // It protects long bodies; ours are short and limited by the timeout of an attempt.
             .stalled_stream_protection(StalledStreamProtectionConfig::disabled());
         Self {
             table,
@@ -81,37 +81,37 @@ impl DynamoStore {
         }
     }
 
-    /// The store in `table`, reached as the environment says: region, credentials and endpoints by AWS's own names.
+    /// Connects to `table`, configured by the environment: region, credentials and endpoints by AWS's own names.
     pub async fn connect_env(table: TableName) -> Self {
         let config = aws_config::defaults(BehaviorVersion::latest()).load().await;
         Self::connect(table, &config)
     }
 
-    /// The history table of the yard whose table this is; none where the yard's name leaves no room for it.
+    /// Returns the history table of this yard; `None` if the yard's name is too long for it.
     pub fn history(&self) -> Option<Self> {
         let table = self.table.history()?;
         Some(Self { table, streamed: false, wake: None, ..self.clone() })
     }
 
-    /// The same store, watching in another way.
+    /// Sets how the store watches.
     #[must_use]
     pub fn watching(self, watching: Watching) -> Self {
         Self { watching, ..self }
     }
 
-    /// The same store, whose watches of the stream also read when `wake` changes.
+    /// Makes watches of the stream also read when `wake` changes.
     #[must_use]
     pub fn woken_by(self, wake: watch_channel::Receiver<()>) -> Self {
         Self { wake: Some(wake), ..self }
     }
 
-    /// The same store, reading at most so many records a page instead of as many as DynamoDB puts into one (1 MB).
+    /// Limits pages to this many records instead of as many as DynamoDB puts into one (1 MB).
     #[must_use]
     pub fn paged(self, records: u16) -> Self {
         Self { page: Some(i32::from(records.max(1))), ..self }
     }
 
-    /// A client of the table's stream.
+    /// Returns a client of the table's stream.
     fn streams(&self) -> streams::Client {
         let mut config =
             streams::config::Builder::from(&self.sdk).retry_config(retries()).timeout_config(timeouts());
@@ -179,7 +179,7 @@ fn refused(write: &Write, current: Option<Item>) -> StoreError {
     StoreError::Refused { refusals: vec![Refusal { key: write.key.clone(), current }] }
 }
 
-/// The retries of the SDK, the only layer that repeats calls.
+/// Returns the SDK's retry policy; no other layer repeats calls.
 pub fn retries() -> RetryConfig {
     RetryConfig::standard()
         .with_max_attempts(ATTEMPTS)
@@ -187,7 +187,7 @@ pub fn retries() -> RetryConfig {
         .with_max_backoff(Duration::from_secs(2))
 }
 
-/// How long calls may take.
+/// Returns the timeouts of calls.
 pub fn timeouts() -> TimeoutConfig {
     TimeoutConfig::builder()
         .connect_timeout(CONNECT)
@@ -196,8 +196,8 @@ pub fn timeouts() -> TimeoutConfig {
         .build()
 }
 
-/// The endpoint of streams. `AWS_ENDPOINT_URL_DYNAMODB` alone means both, because AWS has no stream of a table that
-/// lives elsewhere.
+/// Returns the endpoint of streams. `AWS_ENDPOINT_URL_DYNAMODB` alone means both, because AWS has no stream of a table
+/// that is stored elsewhere.
 fn streams_endpoint(config: &SdkConfig) -> Option<String> {
     let named = |service| {
         let key = ServiceConfigKey::builder().service_id(service);
@@ -209,7 +209,7 @@ fn streams_endpoint(config: &SdkConfig) -> Option<String> {
     if explicit { given() } else { named("DynamoDB Streams").or_else(|| named("DynamoDB")).or_else(given) }
 }
 
-/// The key at which the next page begins.
+/// Returns the key at which the next page begins.
 fn next(
     last: Option<impl IntoIterator<Item = (String, aws_sdk_dynamodb::types::AttributeValue)>>,
 ) -> Option<RecordId> {
@@ -237,7 +237,7 @@ impl Store for DynamoStore {
         let call = self.client.query().table_name(self.table.as_str()).consistent_read(true);
         let mut call = call.set_limit(self.page).set_exclusive_start_key(after.map(key_to_sdk));
         call = call.expression_attribute_names("#pk", "pk").expression_attribute_values(":pk", text(pk));
-        // DynamoDB refuses an empty string as the value of a key, a prefix's too.
+        // DynamoDB refuses an empty string as the value of a key, even as a prefix.
         call = if sk_prefix.is_empty() {
             call.key_condition_expression("#pk = :pk")
         } else {
@@ -280,7 +280,7 @@ mod tests {
 
     use super::*;
 
-    /// An environment in which one service was moved.
+    /// An environment in which one service has another endpoint.
     #[derive(Debug)]
     struct Moved(&'static str);
 

@@ -1,10 +1,10 @@
-//! Recognises a refused write that was applied: its answer was lost, the SDK repeated it, and the repetition met its
+//! Recognises a refused write that was applied: its response was lost, the SDK repeated it, and the repetition met its
 //! own result. The image in the refusal decides.
 
 use crate::model::{AttributeValue, Guard, Item, Operation, Write};
 
-/// Whether `current` is the result of this write. Two writers of exactly the same result are not distinguished: each
-/// may believe that it wrote it, and both are right about the record.
+/// Returns whether `current` is the result of this write. Two writers of exactly the same result are not distinguished:
+/// each may believe that it wrote it, and both are right about the record.
 pub fn already_done(write: &Write, current: Option<&Item>) -> bool {
     match (&write.operation, current) {
         (Operation::Create(item), Some(current)) => holds(current, item),
@@ -17,7 +17,7 @@ pub fn already_done(write: &Write, current: Option<&Item>) -> bool {
                     shown && follows(current, *version) && current.get("uid") == Some(&uid)
                 }
                 Guard::StillProvisioned | Guard::Absent => shown && !set.is_empty(),
-                // These guards do not fail on their own result, or leave nothing by which it could be recognised.
+                // These guards do not fail on their own result, or leave nothing that identifies it.
                 Guard::Exists | Guard::Beat(_) | Guard::Lease(_) | Guard::Anything | Guard::ExpiresAt(_) => {
                     false
                 }
@@ -30,7 +30,7 @@ pub fn already_done(write: &Write, current: Option<&Item>) -> bool {
     }
 }
 
-/// Whether a record has the version after this one.
+/// Returns whether a record has the version after this one.
 fn follows(current: &Item, version: u64) -> bool {
     let next = AttributeValue::N(version.saturating_add(1).to_string());
     current.get("version").is_some_and(|stored| same(stored, &next))
@@ -40,8 +40,8 @@ fn holds(current: &Item, wanted: &Item) -> bool {
     wanted.iter().all(|(name, value)| current.get(name).is_some_and(|stored| same(stored, value)))
 }
 
-/// Whether two values are the same to DynamoDB, which writes numbers in its own way (`15.0` comes back as `15`) and
-/// sets in any order.
+/// Returns whether two values are equal for DynamoDB, which normalises numbers (`15.0` is returned as `15`) and does
+/// not order sets.
 pub fn same(a: &AttributeValue, b: &AttributeValue) -> bool {
     use AttributeValue::{L, M, N, Ns, Ss};
     match (a, b) {
@@ -56,7 +56,7 @@ pub fn same(a: &AttributeValue, b: &AttributeValue) -> bool {
     }
 }
 
-/// Whole numbers are compared exactly, others as floats.
+/// Compares whole numbers exactly, others as floats.
 fn same_number(a: &str, b: &str) -> bool {
     match (a.parse::<i128>(), b.parse::<i128>()) {
         (Ok(a), Ok(b)) => a == b,

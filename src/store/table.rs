@@ -19,26 +19,26 @@ use crate::ports::StoreError;
 /// The time-to-live attribute, by which DynamoDB deletes expired records.
 const TTL: &str = "expiresAt";
 
-/// What differences are about.
+/// The subjects of differences.
 const STREAM: &str = "stream";
 const TIME_TO_LIVE: &str = "time-to-live";
-/// What is found where there is none.
+/// The found value of a missing setting.
 const NOTHING: &str = "nothing";
 
 /// A difference between a table, or another resource of a yard, and the contract.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// What it is about: of a table `key`, `stream`, `time-to-live`, `billing`.
+    /// The setting: of a table `key`, `stream`, `time-to-live`, `billing`.
     pub what: &'static str,
-    /// What the contract wants.
+    /// The contract's value.
     pub wanted: String,
-    /// What the table has.
+    /// The table's value.
     pub found: String,
 }
 
 impl Difference {
-    /// Whether it can be fixed by adding what the table lacks, as after an interrupted creation. A table with other
-    /// keys was made for something else.
+    /// Returns whether it can be fixed by adding a missing setting, as after an interrupted creation. A table with
+    /// other keys was created for another purpose.
     pub fn mendable(&self) -> bool {
         matches!(self.what, STREAM | TIME_TO_LIVE) && self.found == NOTHING
     }
@@ -53,14 +53,14 @@ impl fmt::Display for Difference {
 /// The table compared with the contract.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TableState {
-    /// There is no table of that name.
+    /// There is no table with that name.
     Missing,
     /// It exists; without differences it has the contract's shape.
     Present(Vec<Difference>),
 }
 
 impl DynamoStore {
-    /// Whether the table is there and has the contract's shape. Changes nothing.
+    /// Compares the table with the contract. Changes nothing.
     ///
     /// # Errors
     /// Those of the store; a missing table is not one.
@@ -71,17 +71,17 @@ impl DynamoStore {
         Ok(TableState::Present(differences(&table, ttl.as_ref(), self.streamed)))
     }
 
-    /// Makes the table as the contract wants it and waits, up to a minute, until it can be used.
+    /// Creates the table by the contract and waits, up to a minute, until it can be used.
     ///
     /// # Errors
-    /// [`StoreError::NoTable`] when one of that name is there already or is not ready in time.
+    /// [`StoreError::NoTable`] if one with that name exists already or is not ready in time.
     pub async fn create_table(&self) -> Result<(), StoreError> {
         self.creation()?.send().await.map_err(|error| classify(&error))?;
         self.settled().await?;
         self.expire_by_ttl().await
     }
 
-    /// Adds what the table lacks; `differences` that cannot be fixed are left.
+    /// Adds missing settings; `differences` that cannot be fixed remain.
     ///
     /// # Errors
     /// Those of the store.
@@ -137,7 +137,7 @@ impl DynamoStore {
         }
     }
 
-    /// The table's description; none when there is no such table.
+    /// Returns the table's description; `None` if the table does not exist.
     pub(super) async fn describe(&self) -> Result<Option<TableDescription>, StoreError> {
         match self.client.describe_table().table_name(self.table.as_str()).send().await {
             Ok(told) => Ok(told.table),

@@ -1,5 +1,5 @@
-//! Several conditional writes, all or none. The SDK sends one request token with all its attempts, so its retry is
-//! answered as the first attempt was. Where an engine does not remember tokens, the refused retry is recognised by its
+//! Several conditional writes, all or none. The SDK sends one request token with all its attempts, so its retry gets
+//! the response of the first attempt. If an engine does not remember tokens, the refused retry is recognised by its
 //! result.
 
 use aws_sdk_dynamodb::Client;
@@ -20,16 +20,16 @@ use crate::ports::{Refusal, StoreError};
 ///
 /// # Guarantees
 /// - All writes are applied, or none.
-/// - `Ok` means that every record is as its write makes it. A refusal that shows exactly this result is an earlier
-///   attempt of this call whose answer was lost, and counts as success ([`all_done`]).
-/// - No writes is a success that sends nothing.
+/// - `Ok` means that every record is as its write makes it. A refusal that contains exactly this result is an earlier
+///   attempt of this call whose response was lost, and counts as success ([`all_done`]).
+/// - An empty list of writes succeeds without a call.
 ///
 /// # Assumes
 /// - At most 100 writes and one write for a record, else DynamoDB refuses the call.
-/// - Two writers do not write the same result under the same guard; where they do, both are told that they succeeded.
+/// - Two writers do not write the same result under the same guard; if they do, the call of each succeeds.
 ///
 /// # Errors
-/// - [`StoreError::Refused`]: nothing was written, and the refusals show the records whose guards failed.
+/// - [`StoreError::Refused`]: nothing was written, and the refusals contain the records whose guards failed.
 /// - [`StoreError::Contended`], [`StoreError::Throttled`], [`StoreError::Unknown`]: the writes may have been applied.
 ///   Read the records before deciding again.
 /// - [`StoreError::Invalid`]: a write that cannot be expressed, or that DynamoDB does not accept.
@@ -61,8 +61,8 @@ fn part(table: &TableName, write: &Write) -> Result<TransactWriteItem, BuildErro
     let item = TransactWriteItem::builder();
     Ok(match &write.operation {
         Operation::Create(_) | Operation::Update { .. } => {
-            // A transaction's update, unlike a single one, must say what it changes: an empty one changes nothing
-            // and is a check.
+            // A transaction's update, unlike a single one, must contain a change: an empty one changes nothing and is a
+            // check.
             let Some(update) = told.update else {
                 return check(table, write);
             };
@@ -93,7 +93,8 @@ fn check(table: &str, write: &Write) -> Result<TransactWriteItem, BuildError> {
     Ok(TransactWriteItem::builder().condition_check(part.build()?).build())
 }
 
-/// Whether everything that the transaction would write is there already. As it is all or none, it was applied then.
+/// Returns whether everything that the transaction would write is stored already. As it is all or none, it was applied
+/// then.
 pub fn all_done(writes: &[Write], refusals: &[Refusal]) -> bool {
     let mut seen = false;
     writes.iter().all(|write| {

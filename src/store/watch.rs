@@ -1,4 +1,4 @@
-//! Watches the table: by its stream where there is one, else by polling.
+//! Watches the table: by its stream if there is one, else by polling.
 
 mod poll;
 mod stream;
@@ -8,24 +8,24 @@ use std::time::Duration;
 use super::DynamoStore;
 use crate::ports::{StoreError, Watch};
 
-/// How long a watch waits for a change before it returns an empty answer.
+/// How long a watch waits for a change before it returns an empty list.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How often a table that is scanned is looked at for a stream. It gets one once in its life, or its stream was refused
-/// for a moment: a few minutes of scans matter little, and a look costs three calls or so.
+/// How often a scanned table is checked for a stream. It gets one once in its life, or its stream was refused for a
+/// moment: a few minutes of scans matter little, and a check costs about three calls.
 const STREAM_EVERY: Duration = Duration::from_secs(300);
 
 /// How to watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watching {
-    /// Whether the stream may be read: DynamoDB wants at most two readers a shard.
+    /// Whether the stream may be read: DynamoDB supports at most two readers per shard.
     pub stream: bool,
-    /// Interval between two reads of the stream. DynamoDB allows a few a second; an engine in the same process allows
+    /// Interval between two reads of the stream. DynamoDB allows a few per second; an engine in the same process allows
     /// one every few milliseconds.
     pub every: Duration,
-    /// How long between two scans of the table where the stream is not read.
+    /// Interval between two scans of the table if the stream is not read.
     pub scan_every: Duration,
-    /// How long between two looks whether a table that is scanned has a stream by now.
+    /// Interval between two checks whether a scanned table has a stream by now.
     pub stream_every: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! Exact numbers of calls: what an agent asks of the table while a job runs.
+//! Counts the exact number of requests that an agent sends to the table while a job runs.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -20,8 +20,8 @@ use crate::testing::{
 const HEARTBEAT: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_secs(1);
 
-/// A table with a machine's two records, that notes every call. How many others there are makes no difference: whatever
-/// would depend on it cannot be asked for.
+/// A table with a machine's two records, which records every call. The number of other records makes no difference:
+/// requests that would depend on it cannot be expressed.
 struct CountingStore {
     records: Arc<FakeRecords>,
     calls: Mutex<Vec<(&'static str, RecordId)>>,
@@ -36,7 +36,7 @@ impl CountingStore {
         self.calls.lock().unwrap().push((name, key.clone()));
     }
 
-    /// All calls since the last time, and how many there were of each.
+    /// Returns the number of calls of each kind since the last time.
     fn counted(&self) -> BTreeMap<(&'static str, String), usize> {
         let mut counted = BTreeMap::new();
         for (name, key) in std::mem::take(&mut *self.calls.lock().unwrap()) {
@@ -141,7 +141,7 @@ async fn while_a_job_runs_an_agent_makes_one_write_per_beat_and_one_read_per_pol
     store.records.set(Some(instance("running", "42", "c1")));
     tokio::time::sleep(POLL).await;
 
-    // Between two polls, so that the edges of the time are nobody's.
+    // Between two polls, so that no call is at the edge of the interval.
     tokio::time::sleep(POLL / 2).await;
     store.counted();
     let (before, minutes) = (store.beats(), 5);

@@ -1,5 +1,5 @@
-//! Cleans up after a claim and proves it: none of its processes is left and no directory it could write to. A clean-up
-//! that cannot be proved is reported as unproved.
+//! Cleans up after a claim and proves it: none of the claim's processes and no directory that it could write to is
+//! left. A clean-up that cannot be proved is reported as unproved.
 
 pub(crate) mod reach;
 pub(crate) mod sweep;
@@ -27,11 +27,11 @@ use crate::host::users::processes;
 use crate::host::users::user_mounts::UserMounts;
 use crate::task::{RunnerProcess, TaskOutcome, Wipe};
 
-/// How often a machine is swept on which something came to life meanwhile.
+/// How often the sweep is repeated while processes reappear.
 const SWEEPS: u32 = 3;
 
 impl Host {
-    /// Ends the runner, by asking first, and then everything else of the claim.
+    /// Stops the runner, first with SIGINT, and then kills all other processes of the claim.
     pub(super) async fn stop(
         &self,
         claim: &ClaimId,
@@ -41,7 +41,8 @@ impl Host {
         match self.all_ended(claim, runner, since).await {
             Ok(()) => {
                 let registered = self.looks_registered(claim);
-                // A single-use runner may end before it was seen to listen, and what it keeps goes with the sweep.
+                // A single-use runner may end before the agent saw it listen, and its registration is removed by the
+                // sweep.
                 let kept = self.layout.registration().join(kept::REGISTERED).symlink_metadata().is_ok();
                 if registered && !kept {
                     let told = self.keep_registration(&self.layout.claim(claim));
@@ -62,8 +63,8 @@ impl Host {
         since: Option<u64>,
     ) -> Result<(), String> {
         self.forget_next();
-        // One that never listened has no job to finish, and may not hear: a shell whose child ends by itself as SIGINT
-        // comes goes on as if nothing had been said, and `run.sh` begins with such children.
+        // A runner that never listened has no job; skip SIGINT, because `run.sh` may ignore it while its startup
+        // children exit: a shell whose child exits normally on SIGINT continues as if it had not received the signal.
         let listened = |_: &RunnerProcess| output::has_listened(&self.layout.run_log());
         if let Some(runner) = runner.filter(|runner| self.still_runs(*runner)).filter(listened) {
             processes::interrupt(runner);
@@ -84,17 +85,18 @@ impl Host {
     ///
     /// # Guarantees
     /// - `Wiped` means that at one moment after the claim no process of it was alive and nothing that its user owns was
-    ///   left, but for what existed before the first job (see [`sweep`]). A sweep in which a process was found alive is
-    ///   repeated, at most [`SWEEPS`] times.
-    /// - Processes end before files are removed, and files are looked for again after the last process ended.
-    /// - It can be repeated: what is gone already is no error.
+    ///   left, except for objects that existed before the first job (see [`sweep`]). A sweep in which a process was
+    ///   found alive is repeated, at most [`SWEEPS`] times.
+    /// - Processes are ended before files are removed, and the search for files is repeated after the last process
+    ///   ended.
+    /// - It can be repeated: a missing file is no error.
     ///
     /// # Assumes
     /// - Jobs run as the job user only, in the claim's control group where there is one, and the agent runs as root
     ///   where there is a job user.
     ///
     /// # Errors
-    /// `Unproved` with the reason: something is left, cannot be inspected, or came to life again each time. The machine
+    /// `Unproved` with the reason: something is left, cannot be inspected, or appeared again each time. The machine
     /// must not be used for another claim.
     pub(super) async fn wipe(&self, claim: &ClaimId, since: Option<u64>, wipe: Wipe) -> TaskOutcome {
         let wiped = async {
@@ -112,7 +114,8 @@ impl Host {
         wiped.await.map_or_else(TaskOutcome::Unproved, |()| TaskOutcome::Wiped)
     }
 
-    /// Between two jobs: nothing of the last is left, and a registration that outlives jobs has a fresh place.
+    /// Cleans up between two jobs: removes everything that the last job left, and gives a registration that outlives
+    /// jobs a fresh directory.
     pub(super) async fn renew(
         &self,
         claim: &ClaimId,
@@ -135,13 +138,13 @@ impl Host {
         renewed.await.map_or_else(TaskOutcome::Unproved, |()| TaskOutcome::Renewed)
     }
 
-    /// Removes what jobs left, until nothing of it is alive either.
+    /// Removes the files that jobs left, until no process of them is alive either.
     async fn cleared(&self, claim: &ClaimId, since: Option<u64>, keep: bool) -> Result<(), String> {
         let left = |why: &str| detail("what it left", why, &[]);
         for _ in 0..SWEEPS {
             self.in_turn(self.sweeping(keep)).await.map_err(|error| left(&error.to_string()))?;
             let processes = self.end(self.claim_scope(claim, None, since)).await;
-            // Whatever was alive may have left something since.
+            // A process that was alive may have left files since the sweep.
             let quiet = !processes.map_err(|left| detail("its processes", &left, &[]))?;
             if quiet && self.kernel_forgets().await.map_err(|error| left(&error.to_string()))? {
                 return remove(&self.layout.begun()).map_err(|error| left(&error.to_string()));
@@ -150,8 +153,8 @@ impl Host {
         Err(left("processes of it came to life again and again"))
     }
 
-    /// Ends what no process has any more: the links of jails, what the machine knows of their connections, and the
-    /// counters of the control group; whether nothing came to life in there meanwhile.
+    /// Removes kernel state that no process owns: the links of jails, their entries in the machine's connection
+    /// tracking, and the counters of the control group. Returns whether no process was found in the group meanwhile.
     async fn kernel_forgets(&self) -> io::Result<bool> {
         if self.settings.isolation.is_some() {
             network::cut().await.map_err(io::Error::other)?;
@@ -180,16 +183,16 @@ impl Host {
         }
     }
 
-    /// Whether jobs see, of the machine's file systems, those on its disks alone, and change none: where they are
-    /// isolated, what else is mounted is no matter.
+    /// Returns whether jobs see only those file systems of the machine that are on its disks, and can change none of
+    /// them. This holds where jobs are isolated; other mounts do not matter then.
     fn sees_disks_alone(&self) -> bool {
         self.settings.isolation.is_some()
     }
 
-    /// Whether what a job leaves could be found here at all.
+    /// Checks that everything a job leaves on this machine can be found.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why it cannot be found.
     pub(super) async fn can_be_cleaned(&self) -> Result<(), String> {
         let Some(account) = self.settings.account.clone() else { return Ok(()) };
         if self.sees_disks_alone() {
@@ -200,10 +203,10 @@ impl Host {
         looking.await.map_err(io::Error::other).flatten().map_err(|error| error.to_string())
     }
 
-    /// Whether cleaning would remove what no job left.
+    /// Checks that a clean-up would only remove files that a job left.
     ///
     /// # Errors
-    /// What it would remove.
+    /// The files that it would remove wrongly.
     pub(super) async fn nothing_is_the_jobs(&self) -> Result<(), String> {
         let (Some(account), Some(ids)) = (self.settings.account.clone(), self.ids.clone()) else {
             return Ok(());
@@ -214,8 +217,8 @@ impl Host {
         looked.map_err(|error| detail("this machine cannot be lent", &error.to_string(), &[]))
     }
 
-    /// Makes the directories of a claim anew. No job gets into them before they are handed over, so that what is done
-    /// in them meanwhile needs to mind no links.
+    /// Creates the directories of a claim anew. No job can access them before they are handed over, so the agent need
+    /// not guard against symbolic links until then.
     pub(super) async fn make_fresh(&self, dirs: &ClaimDirs) -> io::Result<()> {
         let (dirs, mark, mounts) = (dirs.clone(), self.layout.begun(), self.mounts.clone());
         self.in_turn(move || {
@@ -226,21 +229,20 @@ impl Host {
         .await
     }
 
-    /// A package that no job has touched, with the registration as it was made.
+    /// Creates a runner package that no job has touched, with the registration as it was first made.
     pub(super) async fn with_registration(
         &self,
         dirs: &ClaimDirs,
         package: std::path::PathBuf,
     ) -> io::Result<()> {
-        // Whatever the job left there goes; the registration is elsewhere.
+        // Removes the files that the job left there; the registration is stored elsewhere.
         self.make_fresh(dirs).await?;
         self.furnished(package.clone(), self.share()).await?;
         kept::copy(&self.layout.registration(), nix::unistd::geteuid().as_raw(), &package)?;
         self.hand_over(dirs).await
     }
 
-    /// Gives the directories of a claim, as they are now, to the user jobs run as; the programs of the runner stay
-    /// root's.
+    /// Gives the directories of a claim to the user that jobs run as. The programs of the runner remain root's.
     pub(super) async fn hand_over(&self, dirs: &ClaimDirs) -> io::Result<()> {
         let Some(account) = self.settings.account.clone() else { return Ok(()) };
         let dirs = dirs.clone();
@@ -248,7 +250,8 @@ impl Host {
     }
 }
 
-/// From now on what appears may be a job's. The mark says which file systems of programs stood before.
+/// Creates the mark of the first job. Files created after this mark may belong to a job. The mark also lists the FUSE
+/// file systems that were mounted before.
 pub(super) fn mark_begun(mark: &Path, mounts: Option<&UserMounts>) -> io::Result<()> {
     if begun(mark)?.is_none() {
         let before = mounts.map(UserMounts::before).unwrap_or_default();
@@ -257,7 +260,7 @@ pub(super) fn mark_begun(mark: &Path, mounts: Option<&UserMounts>) -> io::Result
     Ok(())
 }
 
-/// When the first job could begin, by the clock of the file system; none where none could.
+/// Returns when the first job could begin, by the clock of the file system, or `None` if no job could begin.
 fn begun(mark: &Path) -> io::Result<Option<Moment>> {
     match mark.symlink_metadata() {
         Ok(metadata) => {
@@ -269,9 +272,9 @@ fn begun(mark: &Path) -> io::Result<Option<Moment>> {
     }
 }
 
-/// Gives a claim's tree to the user jobs run as, but the programs of its runner, in whose place no job can put others. Its
-/// root comes last: until then it keeps
-/// everybody out who could put a link in the place of what was given already.
+/// Gives a claim's tree to the user that jobs run as, except for the programs of its runner, which no job can replace.
+/// The root of the tree is changed last: until then nobody can enter the tree and replace an entry that was already
+/// given away by a link.
 fn give(dirs: &ClaimDirs, account: &Account) -> io::Result<()> {
     let packages = [dirs.runner(), dirs.removal()];
     let programs = packages.iter().flat_map(|package| PROGRAMS.map(|name| package.join(name)));
@@ -285,10 +288,11 @@ fn give(dirs: &ClaimDirs, account: &Account) -> io::Result<()> {
     given.map_err(|e| disk::at(tree, &e))
 }
 
-/// Device and number.
+/// Device and inode number.
 type Place = (u64, u64);
 
-/// A call for each entry, and no path to be walked; none for a directory of `kept` and what is below it.
+/// Changes the owner of each entry relative to its directory, so that no path is resolved. Skips the directories of
+/// `kept` and everything below them.
 fn give_below(dir: &OwnedFd, kept: &[Place], uid: Uid, gid: Gid) -> io::Result<()> {
     let mut buffer = Vec::with_capacity(ENTRIES);
     let mut entries = RawDir::new(dir, buffer.spare_capacity_mut());

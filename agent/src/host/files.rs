@@ -1,4 +1,4 @@
-//! What lies on the disk: directories, logs, kept registrations, and file systems.
+//! Files on the disk: directories, logs, kept registrations, and file systems.
 
 pub(crate) mod filesystems;
 pub(crate) mod kept;

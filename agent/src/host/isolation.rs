@@ -1,4 +1,5 @@
-//! Runs the isolation check as the job user before each registration. A machine that is not isolated registers nothing.
+//! Runs the isolation check as the job user before each registration. A machine that is not isolated registers no
+//! runner.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -18,12 +19,12 @@ use crate::host::users::account;
 use crate::isolation_check::{Targets, arguments};
 use crate::system::disk;
 
-/// Where the metadata service is by the sixth version of the protocol (EC2's own; no machine has another).
+/// IPv6 address of the metadata service (EC2's own; no machine has another).
 const METADATA_6: &str = "http://[fd00:ec2::254]";
-/// How long the isolation check may take.
+/// Time limit for the isolation check.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// How isolation is tried.
+/// The settings of the isolation check.
 #[derive(Clone, Debug)]
 pub struct Isolation {
     /// The agent's own program.
@@ -32,12 +33,12 @@ pub struct Isolation {
     pub config: PathBuf,
     /// The metadata service.
     pub metadata: reqwest::Url,
-    /// The job user's home, which is root's and empty but in a job's own view of it.
+    /// The job user's home directory, which is empty and owned by root except in a job's own view of it.
     pub home: PathBuf,
 }
 
 impl Host {
-    /// What a job is in, with the directories of a claim; none where jobs are not isolated.
+    /// Describes the jail of a job with the directories of a claim. Returns `None` if jobs are not isolated.
     fn jail(&self, dirs: Option<&ClaimDirs>, kept: Vec<KeptMount>) -> Option<Jail> {
         let (isolation, account) = (self.settings.isolation.as_ref()?, self.settings.account.as_ref()?);
         Some(Jail {
@@ -55,16 +56,16 @@ impl Host {
         })
     }
 
-    /// What jobs see nothing of: the agent's directories, and what stands above those where a job could not list it, as
-    /// GitHub's runner must.
+    /// Returns the directories that are hidden from jobs: the agent's own, and the first directory above them that a
+    /// job could not list. GitHub's runner must be able to list all directories above its own.
     fn hidden(&self, account: &Account) -> Vec<PathBuf> {
         let above = self.layout.unlisted(Some(account));
         above.into_iter().chain(self.layout.hidden()).collect()
     }
 
-    /// Begins to make a jail with the directories of a claim, for a script that writes into a log, a new one; none
-    /// where jobs are not isolated. A script that `lasts` outlives this agent; `kept` is what it finds of earlier
-    /// claims.
+    /// Starts to create a jail with the directories of a claim, for a script that writes to a new log. Returns `None`
+    /// if jobs are not isolated. A script with `lasts` outlives this agent; `kept` are the directories that it gets
+    /// from earlier claims.
     pub(super) fn jail_for(
         &self,
         dirs: &ClaimDirs,
@@ -82,7 +83,7 @@ impl Host {
         StandingJail::begin(command, &jail, output, self.settings.group.as_ref()).map(Some)
     }
 
-    /// Begins to make the jail of the isolation check: it has the directories of no claim.
+    /// Starts to create the jail of the isolation check, which has no claim's directories.
     pub(super) fn jail_for_check(&self) -> io::Result<Option<StandingJail>> {
         let (Some(jail), Some(isolation)) = (self.jail(None, Vec::new()), &self.settings.isolation) else {
             return Ok(None);
@@ -92,11 +93,10 @@ impl Host {
         StandingJail::begin(command, &jail, (Stdio::piped(), Stdio::piped()), None).map(Some)
     }
 
-    /// Tries whether jobs are kept from what is the machine's, in a jail that stands, or else in one that is made for
-    /// it.
+    /// Checks that jobs are isolated from the machine, in the given jail if there is one, or in a new one.
     ///
     /// # Errors
-    /// What they could reach, or why that cannot be told.
+    /// The resources that jobs could reach, or the reason why this cannot be determined.
     pub(super) async fn isolated(&self, standing: Option<StandingJail>) -> Result<(), String> {
         let (Some(isolation), Some(account)) = (&self.settings.isolation, &self.settings.account) else {
             return Ok(());
@@ -110,11 +110,11 @@ impl Host {
         let mut fixed = vec![isolation.program.clone(), work.clone(), self.layout.claims()];
         fixed.extend(above([&isolation.program, &isolation.config, state, work], account));
         let cannot = |why: String| format!("whether jobs are isolated cannot be told: {why}");
-        // Nobody is answered; that a connection is made tells enough.
+        // Connections are never accepted; that one can be established is sufficient.
         let machine = TcpListener::bind("0.0.0.0:0").map_err(|why| cannot(why.to_string()))?;
         let targets = Targets {
             metadata: vec![isolation.metadata.clone(), METADATA_6.parse().expect("it is an address")],
-            // The process that made the jail.
+            // The process that created the jail.
             agent: 1,
             machine: Some(machine.local_addr().map_err(|why| cannot(why.to_string()))?.port()),
             secret: vec![
@@ -150,8 +150,8 @@ impl Host {
     }
 }
 
-/// The directories above these: whoever may change one puts something else in the place of what is in it, unless it is
-/// one in which everybody may rename what is theirs and nothing else.
+/// Returns the directories above these paths. A user who can change a directory can replace its entries, unless it is a
+/// sticky directory of another user, in which everybody can rename their own entries only.
 fn above<const N: usize>(paths: [&PathBuf; N], account: &Account) -> BTreeSet<PathBuf> {
     let sticks = |dir: &Path| {
         dir.metadata().is_ok_and(|metadata| metadata.mode() & 0o1000 != 0 && metadata.uid() != account.uid)

@@ -1,7 +1,7 @@
-//! Runs each script of a claim in namespaces of its own. What the script changes or starts exists only in them and ends
-//! with them. A program that the agent starts as root creates them (`job-init outside`); its child is the first process
-//! in them, mounts the file system view and waits for what is to be done (`job-init inside`); the child of that becomes
-//! the job (`job-init job`). No namespace ever serves two scripts.
+//! Runs each script of a claim in its own set of namespaces. Everything that the script changes or starts exists only
+//! in them and ends with them. A process that the agent starts as root creates the namespaces (`job-init outside`). Its
+//! child is the first process in them, mounts the file system view and waits for its work order (`job-init inside`).
+//! The child of that process becomes the job (`job-init job`). A set of namespaces never serves two scripts.
 
 mod connections;
 pub(crate) mod engine;
@@ -37,42 +37,43 @@ use crate::host::jail::kept_mount::KeptMount;
 use crate::host::users::bounds::bound;
 use crate::host::users::keys::{in_own_session, own_session};
 
-/// The word by which the agent's program makes a jail.
+/// The subcommand of the agent that creates a jail.
 pub const WORD: &str = "job-init";
-/// How that ends if no job was started.
+/// Exit code when no job was started.
 pub const NO_JAIL: u8 = 125;
-/// The program itself, wherever it is and whatever is mounted there.
+/// Path of the running program, independent of where it is stored and what is mounted there.
 pub(super) const ITSELF: &str = "/proc/self/exe";
-/// How long a jail may take until it is made.
+/// Time limit for the creation of a jail.
 pub(super) const MADE: Duration = Duration::from_secs(30);
-/// How long what makes a jail may take to end when it could not be made.
+/// Time limit for the process to exit after the creation of a jail failed.
 const ENDS: Duration = Duration::from_secs(5);
-/// Each user is the same in there as outside; what belongs to the namespace, keyrings for example, is not.
+/// A uid or gid map that leaves all ids unchanged. Objects that belong to the user namespace, such as keyrings, are
+/// separate.
 const SAME: &str = "0 0 4294967295";
 
-/// What a jail is made of.
+/// The parameters of a jail.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Jail {
-    /// The user jobs run as.
+    /// The user that jobs run as.
     pub uid: u32,
-    /// Its group.
+    /// The group of that user.
     pub gid: u32,
-    /// The number of its link to the machine, by which it has its addresses; no two jails after each other have the
-    /// same.
+    /// The number of the jail's network link, from which its addresses are computed. No two consecutive jails have the
+    /// same number.
     pub link: u32,
-    /// An empty directory of root's, to build in.
+    /// An empty directory of root in which the file system view is built.
     pub scaffold: PathBuf,
-    /// The directories of a claim, as they are called outside; none for a job that may write nowhere but in memory.
+    /// The directory of the claim outside the jail; `None` for a job that may only write to memory.
     pub claim: Option<PathBuf>,
-    /// What they are called inside.
+    /// The path of that directory inside the jail.
     pub inside: PathBuf,
-    /// The account's home, to which the claim's own is mounted.
+    /// The home directory of the account; the claim's own home is mounted there.
     pub home: PathBuf,
-    /// Directories of the agent's of which nothing is seen.
+    /// Directories of the agent that are hidden from the job.
     pub hidden: Vec<PathBuf>,
-    /// What the runner calls before each job, below one of those: seen, and not to be changed.
+    /// The hook that the runner calls before each job, below one of the hidden directories: visible and read-only.
     pub hook: PathBuf,
-    /// The unpacked runner package, whose programs are seen in the claim's runners, and not to be changed.
+    /// The unpacked runner package; its programs are mounted read-only in the claim's runners.
     #[serde(default)]
     pub programs: Option<PathBuf>,
     /// The kept directories of the claim.
@@ -80,21 +81,22 @@ pub struct Jail {
     pub kept: Vec<KeptMount>,
 }
 
-/// What is to be done in a jail. It is told when the jail stands, which may be long after it was begun.
+/// A work order: the program that the jail runs. It is sent when the jail is ready, possibly long after the jail was
+/// started.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Work {
-    /// The program, as it is called inside, and its arguments.
+    /// The program, by its path inside the jail, and its arguments.
     words: Vec<String>,
-    /// Its whole environment.
+    /// The complete environment of the program.
     environment: BTreeMap<String, String>,
-    /// Where it begins, as it is called inside.
+    /// The working directory, by its path inside the jail.
     directory: PathBuf,
-    /// Whether it finds a container engine.
+    /// Whether the jail starts a container engine for the program.
     engine: bool,
 }
 
 impl Work {
-    /// As a command says that would do it in there.
+    /// Builds the work order from a `Command`.
     fn of(command: &Command, engine: bool) -> Self {
         let text = |text: &OsStr| text.to_string_lossy().into_owned();
         let set = command.get_envs().filter_map(|(name, value)| Some((text(name), text(value?))));
@@ -107,19 +109,19 @@ impl Work {
     }
 }
 
-/// A jail that is being made, or that stands and waits for what is to be done in it. Left to itself it ends: whoever
-/// waits in it ends when nobody can tell it anything any more.
+/// A jail that is being created, or that is ready and waits for its work order. If the agent drops it, the waiting init
+/// process sees EOF and exits.
 pub(crate) struct StandingJail {
-    /// The process that is outside.
+    /// The `job-init outside` process.
     child: Child,
-    /// How it says that it is made, and is told what to do.
+    /// Socket on which the jail reports that it is ready and receives its work order.
     orders: tokio::net::UnixStream,
-    /// Whether it said so.
+    /// Whether the jail has reported that it is ready.
     made: bool,
 }
 
 impl StandingJail {
-    /// Begins to make one, by a command that is the agent's own program. What is done in it writes to these two.
+    /// Starts to create a jail with `command`, which runs the agent's own program. The job writes to `out` and `error`.
     ///
     /// # Errors
     /// The program cannot be started.
@@ -142,10 +144,10 @@ impl StandingJail {
         Ok(Self { child, orders: tokio::net::UnixStream::from_std(ours)?, made: false })
     }
 
-    /// Waits until it is made, and sees that it is still there.
+    /// Waits until the jail is ready, and checks that it is still running.
     ///
     /// # Errors
-    /// It cannot be made, or is gone.
+    /// The jail cannot be created, or has ended.
     pub(super) async fn stands(&mut self) -> io::Result<()> {
         if !self.made {
             let said = tokio::time::timeout(MADE, self.orders.read_exact(&mut [0])).await;
@@ -160,29 +162,30 @@ impl StandingJail {
         }
     }
 
-    /// That it cannot be made, with the last that was said of why, unless a log has it.
+    /// Returns the error for a jail that could not be created, with the last lines of its standard error unless they
+    /// went to a log.
     async fn not_made(&mut self) -> io::Error {
         let mut said = Vec::new();
         if let Some(stderr) = &mut self.child.stderr {
-            // Who wrote it has ended, or is about to.
+            // The writer has ended, or is about to end.
             let _ = tokio::time::timeout(ENDS, stderr.read_to_end(&mut said)).await;
         }
         io::Error::other(detail("a jail cannot be made", &String::from_utf8_lossy(&said), &[]))
     }
 
-    /// Has this be done in it, as soon as it stands: the program with its arguments, its environment, and its
-    /// directory, all as they are called inside.
+    /// Runs the command in the jail once the jail is ready. The program, its arguments, its environment and its
+    /// directory are given by their paths inside the jail.
     ///
     /// # Errors
-    /// It cannot be made, or is gone.
+    /// The jail cannot be created, or has ended.
     pub(super) async fn does(self, command: &tokio::process::Command) -> io::Result<Child> {
         self.told(&Work::of(command.as_std(), false)).await
     }
 
-    /// The same, beside a container engine of its own.
+    /// Runs the command like [`does`](Self::does), with a container engine in the jail.
     ///
     /// # Errors
-    /// It cannot be made, or is gone.
+    /// The jail cannot be created, or has ended.
     pub(super) async fn does_with_engine(self, command: &tokio::process::Command) -> io::Result<Child> {
         self.told(&Work::of(command.as_std(), true)).await
     }
@@ -190,16 +193,16 @@ impl StandingJail {
     async fn told(mut self, work: &Work) -> io::Result<Child> {
         self.stands().await?;
         let work = serde_json::to_vec(work).expect("it is text");
-        // That nothing more comes is what has it begin.
+        // The jail starts the job when it reads EOF.
         self.orders.write_all(&work).await?;
         Ok(self.child)
     }
 }
 
-/// Does what the words of [`Jail::words`] and of the stages after it ask for.
+/// Runs the stage that the arguments name: the one that `StandingJail::begin` starts, or one of the stages after it.
 ///
 /// # Errors
-/// The jail could not be made; then no job was started.
+/// The jail could not be created. In this case no job was started.
 pub fn enter(words: impl IntoIterator<Item = OsString>) -> anyhow::Result<u8> {
     let mut words = words.into_iter();
     let mut next = |what: &str| words.next().with_context(|| format!("{WORD}: {what}: missing"));
@@ -215,32 +218,32 @@ pub fn enter(words: impl IntoIterator<Item = OsString>) -> anyhow::Result<u8> {
     }
 }
 
-/// The next stage of the same program.
+/// Returns a command that runs the given stage with this same program.
 pub(super) fn stage(name: &str, spec: &str) -> Command {
     let mut command = Command::new(ITSELF);
     command.arg0("runyard-agent").args([WORD, name, spec]);
     command
 }
 
-/// In the machine's namespaces but for the network: whoever ends this ends all that is in the others.
+/// Runs in the machine's namespaces except for the network. Killing this process tears down the nested namespaces.
 fn outside(jail: &Jail, spec: &str) -> anyhow::Result<u8> {
     close_others()?;
-    // They are meant for the job, which is asked by the next stage; that one is in the same group.
+    // SIGINT and SIGTERM are meant for the job. The next stage, which is in the same process group, forwards them.
     told().thread_block()?;
     leave_the_agent_room()?;
     network::connect(jail.link)?;
     unshare(CloneFlags::CLONE_NEWPID).context("a PID namespace")?;
-    // It has our end of what is told, too.
+    // The child inherits our end of the socket.
     let ended = stage("inside", spec).status().context("inside")?;
     Ok(code(ended))
 }
 
-/// What whoever started the agent left open is no business of a job's.
+/// Closes inherited file descriptors, which the job must not see.
 fn close_others() -> anyhow::Result<()> {
     let open = fs::read_dir("/proc/self/fd")?.flatten();
     let open: Vec<i32> = open.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
     for file in open.into_iter().filter(|file| *file > 2) {
-        // The directory that was read is closed by now.
+        // The descriptor of the directory listing itself is already closed.
         let _ = close(file);
     }
     Ok(())
@@ -259,7 +262,7 @@ fn leave_the_agent_room() -> anyhow::Result<()> {
     Ok(setrlimit(Resource::RLIMIT_NPROC, half, half)?)
 }
 
-/// The first process of the PID namespace: with it, the kernel ends all others in there.
+/// Runs as the first process of the PID namespace. When it ends, the kernel kills all other processes in the namespace.
 fn inside(jail: &Jail, spec: &str) -> anyhow::Result<u8> {
     prctl::set_pdeathsig(Signal::SIGKILL)?;
     let mut signals = told();
@@ -290,13 +293,13 @@ fn inside(jail: &Jail, spec: &str) -> anyhow::Result<u8> {
                     return Ok(ended);
                 }
             }
-            // The session of the job, and nothing else.
+            // The session of the job only.
             signal => drop(killpg(pid, signal)),
         }
     }
 }
 
-/// Says that the jail stands, and waits for what is to be done in it; none where nobody is there any more to tell.
+/// Reports that the jail is ready, and waits for the work order. Returns `None` if the agent closed the socket.
 fn told_what_to_do() -> anyhow::Result<Option<Work>> {
     let mut orders = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     let mut work = Vec::new();
@@ -306,7 +309,8 @@ fn told_what_to_do() -> anyhow::Result<Option<Work>> {
     serde_json::from_slice(&work).context("what is to be done").map(Some)
 }
 
-/// Only a process outside of a user namespace, and privileged there, may say who is who in it.
+/// Writes the uid and gid maps of a process. uid and gid maps can only be written by a privileged process outside the
+/// user namespace.
 pub(super) fn map_users(job: &mut UnixStream, pid: Pid, users: [&str; 2]) -> anyhow::Result<()> {
     job.read_exact(&mut [0]).context("it cannot be made (is user.max_user_namespaces 0?)")?;
     for (map, users) in ["uid_map", "gid_map"].into_iter().zip(users) {
@@ -315,13 +319,13 @@ pub(super) fn map_users(job: &mut UnixStream, pid: Pid, users: [&str; 2]) -> any
     Ok(job.write_all(&[1])?)
 }
 
-/// Waits, in a new user namespace, until [`map_users`] has said who is who in it.
+/// Waits, in a new user namespace, until [`map_users`] has written its maps.
 pub(super) fn mapped(init: &mut UnixStream) -> io::Result<()> {
     init.write_all(&[1])?;
     init.read_exact(&mut [0])
 }
 
-/// Lets go of all that ended; how the job ended, if it did.
+/// Reaps all ended children. Returns the exit code of the job if it has ended.
 fn reap(job: Pid) -> nix::Result<Option<u8>> {
     loop {
         match waitpid(None, Some(WaitPidFlag::WNOHANG))? {
@@ -329,18 +333,18 @@ fn reap(job: Pid) -> nix::Result<Option<u8>> {
             ended if ended.pid() != Some(job) => {}
             WaitStatus::Exited(_, code) => return Ok(Some(u8::try_from(code).unwrap_or(u8::MAX))),
             WaitStatus::Signaled(_, signal, _) => return Ok(Some(signaled(signal as i32))),
-            // Stopped and continued ones are not asked for.
+            // Stopped and continued processes are not requested.
             _ => {}
         }
     }
 }
 
-/// Gives away everything that is root's and becomes the job.
+/// Drops all privileges of root and executes the job.
 fn become_the_job(jail: &Jail, job: &[OsString]) -> anyhow::Result<u8> {
     let [directory, program, arguments @ ..] = job else { bail!("no program") };
     let mut init = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned()?);
     setsid()?;
-    // The agent's own place in the order of being killed is not for jobs.
+    // The agent's `oom_score_adj` must not apply to jobs.
     fs::write("/proc/self/oom_score_adj", "0")?;
     setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
     unshare(CloneFlags::CLONE_NEWUSER).context("a user namespace")?;
@@ -348,15 +352,15 @@ fn become_the_job(jail: &Jail, job: &[OsString]) -> anyhow::Result<u8> {
     bound().context("bounds of the user namespace")?;
     own_session().context("a session keyring")?;
     prctl::set_no_new_privs()?;
-    // What is blocked stays so in a new program.
+    // A blocked signal mask survives `exec`.
     SigSet::empty().thread_set_mask()?;
-    // With a user, `Command` also gives up the groups.
+    // With `uid`, `Command` also drops the supplementary groups.
     let mut command = Command::new(program);
     command.args(arguments).uid(jail.uid).gid(jail.gid).current_dir(directory).stdin(Stdio::null());
     Err(command.exec()).with_context(|| program.display().to_string())
 }
 
-/// By which a job is asked to finish.
+/// Signals that are forwarded to the job.
 fn told() -> SigSet {
     [Signal::SIGINT, Signal::SIGTERM].into_iter().collect()
 }
@@ -366,7 +370,7 @@ fn code(ended: ExitStatus) -> u8 {
     code.unwrap_or_else(|| signaled(ended.signal().unwrap_or_default()))
 }
 
-/// As shells tell it.
+/// Returns the exit code that shells use for a process killed by a signal.
 fn signaled(signal: i32) -> u8 {
     u8::try_from(signal).unwrap_or_default() | 128
 }

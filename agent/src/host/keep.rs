@@ -1,8 +1,8 @@
-//! Kept directories: for each name and repository one generation on the disk, which a claim reads through an overlay and
-//! writes above it into a layer of its own. After the claim its layers become the next generations if the operator says
-//! so, and are removed otherwise. All of it lies in one directory of root's, which no job sees but through its own
-//! overlays; the files in it belong to the job user, since it is to own them in there. What cannot be read or proved of
-//! a generation costs the generation, never the machine.
+//! Kept directories: for each name and repository there is one generation on the disk, which a claim reads through an
+//! overlay, with a layer of its own for its writes. After the claim its layers become the next generations if the
+//! operator allows it, and are removed otherwise. All of it is in one directory of root, which jobs see only through
+//! their own overlays. The files in it belong to the job user, because it must own them in the overlay. A generation
+//! that cannot be read or proved is removed; the machine remains in use.
 
 mod merge;
 mod room;

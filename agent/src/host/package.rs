@@ -1,6 +1,6 @@
-//! The runner package: the one that the claim names, else the one that the machine was launched with. It is fetched
-//! once, and unpacked once ([`crate::host::package::unpacked`]), while it is checked against its digest. Nothing of what has another
-//! digest is ever used.
+//! The runner package: the one that the claim names, or else the one that the machine was launched with. It is
+//! downloaded once, and unpacked once ([`crate::host::package::unpacked`]), while its digest is checked. Nothing from a
+//! package with another digest is ever used.
 
 pub(crate) mod unpacked;
 pub(crate) mod version;
@@ -23,23 +23,24 @@ use crate::host::package::unpacked::Found;
 use crate::system::backoff::Backoff;
 use crate::system::disk;
 
-/// How often a package that is not the right one, or that the server refuses, is asked for.
+/// How often a package that has a wrong digest, or that the server refuses, is requested.
 const ATTEMPTS: u32 = 3;
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
-/// Longest wait for a connection, and for anything on it.
+/// Time limits for a connection, and for silence on it.
 const CONNECT: Duration = Duration::from_secs(10);
 const SILENCE: Duration = Duration::from_secs(30);
 
 enum FetchError {
-    /// To be tried again for as long as it takes.
+    /// The request is repeated for as long as it takes.
     Away(String),
-    /// To be tried again a few times.
+    /// The request is repeated a few times.
     Wrong(String),
 }
 
-/// Why there was no answer, with what is behind it: that it could not be asked says nothing of who refused.
+/// Returns the reason why there was no response, with its causes: the outermost error does not contain the actual
+/// reason.
 fn away(error: reqwest::Error) -> FetchError {
     let error = error.without_url();
     let causes = std::iter::successors(Some(&error as &dyn Error), |&cause| cause.source());
@@ -47,7 +48,7 @@ fn away(error: reqwest::Error) -> FetchError {
 }
 
 impl Host {
-    /// From now on the claim's package, or the one that the machine was launched with.
+    /// Selects the claim's package, or the one that the machine was launched with.
     pub(super) fn name_package(&self, package: Option<&RunnerPackage>) {
         let named = package.map(|package| self.source_of(package));
         if let Some(Err(why)) = &named {
@@ -56,8 +57,10 @@ impl Host {
         *self.named.lock().expect("no holder panics") = named;
     }
 
+    /// Returns the source of a package, if the agent may download it.
+    ///
     /// # Errors
-    /// Why such a package is never fetched.
+    /// The reason why such a package is never downloaded.
     fn source_of(&self, package: &RunnerPackage) -> Result<PackageSource, String> {
         let pinned = origin_of(self.settings.package.url.as_str());
         let hosts = self.settings.package_hosts.iter().map(|host| format!("https://{host}"));
@@ -66,10 +69,10 @@ impl Host {
         Ok(PackageSource { url, sha256: package.sha256.clone(), version: package.version.clone() })
     }
 
-    /// The package that runs now.
+    /// Returns the package that is in use now.
     ///
     /// # Errors
-    /// Why the one that the record names does not.
+    /// The reason why the package that the record names is not used.
     pub(super) fn package(&self) -> Result<PackageSource, String> {
         let named = self.named.lock().expect("no holder panics").clone();
         named.unwrap_or_else(|| Ok(self.settings.package.clone()))
@@ -79,11 +82,11 @@ impl Host {
         self.layout.package().join(format!("{}.tar.gz", package.sha256))
     }
 
-    /// Sees to it that a package is here, unpacked and right; where it is unpacked. The one that the machine was launched
-    /// with is waited for as long as its server is away.
+    /// Downloads and unpacks a package unless it is already complete, and returns its directory. For the package that
+    /// the machine was launched with, it waits for as long as the server is unreachable.
     ///
     /// # Errors
-    /// Why it cannot be had.
+    /// The reason why the package is not available.
     pub(super) async fn fetch(&self, package: &PackageSource) -> Result<PathBuf, String> {
         let (mut backoff, mut attempts) = (Backoff::new(FIRST_WAIT, LONGEST_WAIT), 0);
         let patient = package.sha256 == self.settings.package.sha256;
@@ -107,7 +110,8 @@ impl Host {
         }
     }
 
-    /// Whoever wants the same meanwhile waits, so that nothing is fetched or unpacked twice.
+    /// Downloads a package unless it is complete. Other callers for the same package wait meanwhile, so that nothing is
+    /// downloaded or unpacked twice.
     async fn fetch_once(&self, package: &PackageSource) -> Result<(), FetchError> {
         let disk_error = |e: io::Error| FetchError::Wrong(e.to_string());
         let slot = self.slot(package).lock_owned().await;
@@ -134,8 +138,8 @@ impl Host {
         Ok(())
     }
 
-    /// Makes room: the package that the machine was launched with stays, and the one that is fetched now. No claim runs
-    /// another one then.
+    /// Frees space: only the package that the machine was launched with and the one that is downloaded now remain. No
+    /// claim uses another one at this point.
     fn forget_others(&self, package: &PackageSource) {
         let stays = [&package.sha256, &self.settings.package.sha256];
         let others = |sha256: &str| stays.iter().all(|stays| *stays != sha256);
@@ -150,7 +154,7 @@ impl Host {
         }
     }
 
-    /// Goes on where an earlier download was cut off, if the server can.
+    /// Downloads a package. Continues where an earlier download was interrupted, if the server supports it.
     async fn download(&self, package: &PackageSource, part: &Path) -> Result<(), FetchError> {
         let disk_error = |e: io::Error| FetchError::Wrong(disk::at(part, &e).to_string());
         let have = fs::metadata(part).map_or(0, |metadata| metadata.len());
@@ -162,7 +166,7 @@ impl Host {
         let goes_on = match answer.status() {
             StatusCode::PARTIAL_CONTENT => true,
             status if status.is_success() => false,
-            // There is nothing more to get: the digest judges what is here.
+            // The file is already complete; its digest decides whether it is used.
             StatusCode::RANGE_NOT_SATISFIABLE => return Ok(()),
             status if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => {
                 return Err(FetchError::Away(format!("the server answers {status}")));
@@ -180,8 +184,8 @@ impl Host {
     }
 }
 
-/// Made for each download: the roots of trust it holds are worth a MiB, and a machine downloads seldom. From an address
-/// that is encrypted it follows only to others that are.
+/// Creates a client for one download: its root certificates take a MiB, and a machine downloads seldom. From an
+/// encrypted address it only follows redirects to other encrypted addresses.
 fn client(url: &reqwest::Url) -> reqwest::Result<reqwest::Client> {
     let client = reqwest::Client::builder().connect_timeout(CONNECT).read_timeout(SILENCE);
     client.https_only(url.scheme() == "https").build()
@@ -193,7 +197,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_server_that_refuses_a_connection_is_told_as_one_without_the_address() {
-        // Discard: nobody serves it here.
+        // The discard port: no server listens there.
         let url = "http://127.0.0.1:9/runner.tar.gz?token=hidden";
         let error = reqwest::get(url).await.expect_err("nobody is there");
         let FetchError::Away(told) = away(error) else { panic!("another try may succeed") };

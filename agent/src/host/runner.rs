@@ -32,19 +32,21 @@ use crate::host::users::processes;
 use crate::host::users::processes::Process;
 use crate::task::{GithubFailure, Holder, RunnerProcess, TaskOutcome};
 
-/// How the listener takes an option from its environment (actions/runner, `CommandSettings.cs`). It removes the variable
-/// from the block that its workers get; in `/proc` it stays with `config.sh`, `run.sh` and the listener itself.
+/// Variable from which the listener takes an option (actions/runner, `CommandSettings.cs`). The listener removes the
+/// variable from the environment of its workers; in `/proc` it remains visible for `config.sh`, `run.sh` and the
+/// listener itself.
 const TOKEN: &str = "ACTIONS_RUNNER_INPUT_TOKEN";
-/// The same for the configuration of one job.
+/// The same for the single-use configuration.
 const SINGLE_USE: &str = "ACTIONS_RUNNER_INPUT_JITCONFIG";
-/// Has `run.sh` tell a runner that GitHub takes no more from one that was removed.
+/// Makes the listener report a runner version that GitHub no longer accepts, as distinct from a removed runner.
 const TELL_DEPRECATED: &str = "ACTIONS_RUNNER_RETURN_VERSION_DEPRECATED_EXIT_CODE";
 
-/// Longest run of `config.sh`; it talks to GitHub a few times.
+/// Time limit for `config.sh`, which calls GitHub several times.
 const CONFIG: Duration = Duration::from_secs(180);
-/// How often a log or a process is looked at, by a claim that waits for it.
+/// Interval at which a waiting claim checks a log or a process.
 const LOOK: Duration = Duration::from_millis(20);
-/// How often a runner at work is looked at if nothing tells of its end: a child, and one of an earlier agent's.
+/// Interval at which a running runner is checked without a notification of its end: for a child, and for a runner of an
+/// earlier agent.
 const CHILD: Duration = Duration::from_secs(60);
 const OTHER: Duration = Duration::from_millis(500);
 
@@ -98,7 +100,7 @@ impl Host {
         }
     }
 
-    /// Starts a listener: the one that is configured, or a single-use one in a fresh directory.
+    /// Starts a listener: the registered one, or a single-use one in a fresh directory.
     pub(super) async fn start(
         &self,
         claim: &ClaimId,
@@ -149,7 +151,8 @@ impl Host {
         child.and_then(|child| self.adopt(child)).map_err(because("run.sh cannot be started"))
     }
 
-    /// Where a listener starts: a fresh directory if it serves one job, and its jail if one was prepared.
+    /// Prepares the directory in which a listener starts, a fresh one if it serves one job, and returns its jail if one
+    /// was prepared.
     async fn place(
         &self,
         claim: &ClaimId,
@@ -164,7 +167,7 @@ impl Host {
         match (single_use, jail) {
             (Some(_), _) => self.fresh(claim, dirs).await.map(|jails| jails.map(|(_, run)| run)),
             (None, Some(jail)) => Ok(Some(jail)),
-            // An earlier agent may have started one and been killed before it wrote that down.
+            // An earlier agent may have started a listener and been killed before it recorded that.
             (None, None) => self.end(self.claim_scope(claim, None, None)).await.map(|_| None),
         }
     }
@@ -174,14 +177,14 @@ impl Host {
         let pid = i32::try_from(child.id().ok_or_else(gone)?).map_err(io::Error::other)?;
         let runner = Process::of(pid).ok_or_else(gone)?.runner_process();
         if self.settings.account.is_some() {
-            // The agent's own place in the order of being killed is not for jobs.
+            // The agent's `oom_score_adj` must not apply to jobs.
             let _ = std::fs::write(format!("/proc/{pid}/oom_score_adj"), "0");
         }
         self.children.lock().expect("no holder panics").insert(pid, child);
         Ok(runner)
     }
 
-    /// Whether a runner still runs; one that ended is reaped.
+    /// Returns whether a runner is still running; reaps one that ended.
     pub(super) fn still_runs(&self, runner: RunnerProcess) -> bool {
         self.reap(runner);
         processes::alive(runner)
@@ -197,8 +200,8 @@ impl Host {
         }
     }
 
-    /// Waits for a runner's end, whoever started it. The kernel tells of the end of a child; a runner that an earlier
-    /// agent started has another parent by now and is looked at.
+    /// Waits for the end of a runner, regardless of the agent that started it. The kernel reports the end of a child; a
+    /// runner of an earlier agent has another parent by now and is polled.
     pub(super) async fn ended(&self, runner: RunnerProcess) {
         let mut deaths = signal(SignalKind::child());
         let own = deaths.is_ok() && self.children.lock().expect("no holder panics").contains_key(&runner.pid);
@@ -216,13 +219,13 @@ impl Host {
         }
     }
 
-    /// What the end of the runner means, by its log.
+    /// Interprets the end of the runner from its log.
     pub(super) fn how_it_ended(&self) -> TaskOutcome {
         let said = output::end_of(&self.layout.run_log());
         TaskOutcome::Ended { worked: ending::worked(&said), end: ending::end_of_listener(&said) }
     }
 
-    /// Waits until it says that it listens, or what keeps it from that, other than what is `known`.
+    /// Waits until the runner listens, or until there is an obstacle other than `known`.
     pub(super) async fn listen(
         &self,
         claim: &ClaimId,
@@ -235,7 +238,8 @@ impl Host {
             let said = output::end_of(&self.layout.run_log());
             match (said.contains(LISTENING), alive) {
                 (true, true) => {
-                    // A single-use runner has its registration only now; what is missing will be missed at removal.
+                    // A single-use runner has its registration only now; without the saved files, its removal will
+                    // fail.
                     if !kept::is_settled(&self.layout.registration())
                         && let Err(error) = self.keep_registration(&dirs)
                     {
@@ -252,7 +256,8 @@ impl Host {
         }
     }
 
-    /// Takes the runner off GitHub, by a package that no job has touched and the registration as it was made.
+    /// Removes the runner from GitHub, with a package that no job has touched and the registration as it was first
+    /// made.
     pub(super) async fn deregister(&self, claim: &ClaimId, removal: &RemovalCredential) -> TaskOutcome {
         let dirs = self.layout.claim(claim);
         if let Err(why) = self.with_registration(&dirs, dirs.removal()).await {
@@ -266,14 +271,14 @@ impl Host {
         let end = finished(self.begin(command, None, &dirs, &log, false).await, CONFIG).await;
         match configured(end, &log, "config.sh remove", &removal.token) {
             Ok(()) => TaskOutcome::Deregistered,
-            // Somebody else was quicker, or an answer was lost.
+            // Another party removed it first, or a response was lost.
             Err(_) if output::is_gone(&output::end_of(&log)) => TaskOutcome::Deregistered,
             Err(failure) => TaskOutcome::Failed(failure),
         }
     }
 
-    /// Begins a script of the package, in a jail where jobs are isolated: in this one, or else in one that is made for
-    /// it. A script that `lasts` outlives this agent; any other ends when nobody waits for it any more.
+    /// Starts a script of the package; if jobs are isolated, in the given jail or in a new one. A script with `lasts`
+    /// outlives this agent; any other is killed when its future is dropped.
     async fn begin(
         &self,
         mut command: Command,
@@ -295,7 +300,7 @@ impl Host {
         }
     }
 
-    /// The same for a script that lasts and runs containers.
+    /// Starts a script that lasts and runs containers.
     async fn begin_with_engine(
         &self,
         command: Command,
@@ -311,8 +316,8 @@ impl Host {
         jail.does_with_engine(&command).await
     }
 
-    /// An empty place for a runner, with the package in it and no process of the claim: as it was prepared, or else
-    /// made now, without jails.
+    /// Prepares an empty directory for a runner, with the package in it and no process of the claim: the prepared one,
+    /// or else a new one without jails.
     async fn fresh(&self, claim: &ClaimId, dirs: &ClaimDirs) -> Result<ScriptJails, String> {
         if let Some(jails) = self.prepared(claim, dirs).await {
             return Ok(jails);
@@ -328,7 +333,8 @@ impl Host {
             self.furnished(dirs.runner(), self.share()).await?;
             self.hand_over(dirs).await
         };
-        // The one needs processor, the other the disk; nothing is in there yet that could be reached.
+        // The check needs the processor, the files need the disk; the directory is still empty, so the check could
+        // reach nothing in it.
         let (isolated, files) = tokio::join!(self.isolated(None), files);
         isolated.and(files.map_err(|e| e.to_string())).map(|()| None)
     }
@@ -341,13 +347,13 @@ impl Host {
         kept::copy(&dirs.runner(), owner, &kept)
     }
 
-    /// Whether a runner's directory says that it is registered.
+    /// Returns whether a runner's directory contains a registration.
     pub(super) fn looks_registered(&self, claim: &ClaimId) -> bool {
         self.layout.claim(claim).runner().join(kept::REGISTERED).symlink_metadata().is_ok()
     }
 }
 
-/// What the end of `config.sh` means.
+/// Interprets the end of `config.sh`.
 fn configured(end: ScriptEnd, log: &Path, script: &str, token: &str) -> Result<(), GithubFailure> {
     let said = output::end_of(log);
     match end {

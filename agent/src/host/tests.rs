@@ -32,7 +32,7 @@ fn claim(id: &str) -> ClaimId {
     ClaimId::parse(id).unwrap()
 }
 
-/// Marks are found in all of `/proc`: no two tests may share one.
+/// Returns a unique name. Marks are searched in all of `/proc`, so no two tests may share one.
 fn unique(name: &str) -> String {
     format!("{name}-{}.{:x}", std::process::id(), rand::random::<u64>())
 }
@@ -122,7 +122,7 @@ impl TestHost {
     }
 }
 
-/// Every process whose environment holds this entry.
+/// Returns every process with this entry in its environment.
 fn marked(entry: &str) -> Vec<Process> {
     processes::all().unwrap().into_iter().filter(|process| process.carries(entry)).collect()
 }
@@ -165,7 +165,7 @@ async fn two_claims_in_sequence_leave_nothing() {
     assert_no_secret(&records, &yard);
 }
 
-/// Neither in what the agent wrote, nor in the files it keeps.
+/// Checks that no secret is in the agent's changes of the record, or in the files that it keeps.
 fn assert_no_secret(records: &FakeRecords, yard: &TestHost) {
     let written = format!("{:?}", records.changes.lock().unwrap());
     let kept = std::fs::read_to_string(yard.settings.state_dir.join("state")).unwrap();
@@ -174,7 +174,7 @@ fn assert_no_secret(records: &FakeRecords, yard: &TestHost) {
     }
 }
 
-/// An executor whose agent is killed at a point: before or after its `n`th task.
+/// An executor with an agent that is killed at one point: before or after its `n`th task.
 struct Killed {
     host: Host,
     at: u32,
@@ -205,7 +205,7 @@ impl Executor for Killed {
     }
 }
 
-/// Takes a machine through a claim, killing its agent at one point; whether the point was reached.
+/// Takes a machine through a claim and kills its agent at one point. Returns whether the point was reached.
 async fn converges_when_killed(at: u32) -> bool {
     let yard = TestHost::usual();
     let claim = unique("killed");
@@ -313,7 +313,7 @@ async fn single_use_runners_follow_each_other_in_fresh_directories() {
 
 #[tokio::test]
 async fn a_single_use_runner_ended_before_its_first_session_leaves_its_machine_clean() {
-    // As .NET for its first seconds: it has neither kept its registration nor connected.
+    // Like .NET in its first seconds: the runner has neither saved its registration nor connected.
     let starts = |calls: &Path| format!("#!/bin/sh\necho run >> {}\nexec sleep 600\n", calls.display());
     let yard = TestHost::new(config_script, starts);
     let claim = unique("starting");
@@ -396,8 +396,8 @@ async fn a_runner_that_does_not_finish_is_killed_with_all_processes_in_its_direc
     yard.nothing_is_left(&claim_id);
 }
 
-/// Until the listener is up, what its scripts are told may be lost: a shell whose child ends by itself at that moment goes
-/// on as if nothing had been said.
+/// Until the listener is up, a signal to its scripts may be lost: a shell whose child exits normally at that moment
+/// continues as if it had received no signal.
 #[tokio::test]
 async fn a_runner_that_never_listened_is_ended_without_being_asked() {
     let deaf = |_: &Path| "#!/bin/sh\ntrap '' INT TERM\nwhile :; do sleep 0.05; done\n".to_owned();
@@ -460,7 +460,7 @@ async fn a_registration_that_a_job_changed_is_not_the_one_its_runner_is_removed_
     assert_eq!(yard.calls(), ["registered"]);
 }
 
-/// The hook itself is tried by the program's own tests; here a job writes the refusal.
+/// The hook itself is tested by the program's own tests; here a job writes the refusal.
 #[tokio::test]
 async fn a_refused_job_ends_with_its_runner_and_the_runs_own_job_finds_no_trace_of_it() {
     let run = |calls: &Path| {
@@ -490,12 +490,13 @@ async fn a_refused_job_ends_with_its_runner_and_the_runs_own_job_finds_no_trace_
     yard.nothing_is_left(&claim);
 }
 
-/// By its number: what was prepared moves, and what is unpacked anew has another.
+/// Identifies a runner's directory by its inode number: a prepared directory is moved, and a newly unpacked one has
+/// another number.
 fn runner_in(place: &Path) -> Option<u64> {
     Some(std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(place.join("runner")).ok()?))
 }
 
-/// A claim is configured and cleaned; which directory its runner had.
+/// Configures and cleans a claim. Returns the directory of its runner.
 async fn configured(yard: &TestHost, host: &Host) -> Option<u64> {
     let claim = claim(&unique("prepared"));
     let configure = Task::Configure { claim: claim.clone(), registration: Box::new(run_credential("c")) };
@@ -515,7 +516,7 @@ async fn a_runner_that_was_prepared_serves_one_claim_and_none_needs_the_archive(
     assert_eq!(mode & 0o7777, 0o700);
     let prepared = runner_in(&next);
     assert!(prepared.is_some());
-    // Open, so that the file system gives its number to no other directory.
+    // Held open, so that the file system does not reuse its number for another directory.
     let _open = std::fs::File::open(next.join("runner")).unwrap();
     std::fs::remove_file(host.archive(&host.settings.package)).unwrap();
     assert_eq!(configured(&yard, &host).await, prepared);
@@ -529,7 +530,7 @@ async fn a_runner_that_is_being_prepared_is_waited_for_by_its_claim() {
     let yard = TestHost::usual();
     let (host, next) = (yard.host(), yard.settings.work_dir.join("next"));
     let mut preparing = Box::pin(host.prepare());
-    // Up to where it goes on by itself.
+    // Up to the point from which it continues by itself.
     while futures::poll!(&mut preparing).is_pending() && !next.join("runner").exists() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
@@ -544,7 +545,7 @@ async fn what_an_earlier_agent_left_half_unpacked_is_not_believed() {
     let next = yard.settings.work_dir.join("next");
     for whole in [false, true] {
         if whole {
-            // It had even finished: nothing on the disk tells that.
+            // It was even complete, but nothing on the disk shows that.
             yard.host().prepare().await;
         } else {
             disk::private_dir(&next.join("runner")).unwrap();
@@ -582,7 +583,7 @@ async fn nothing_is_prepared_of_an_archive_that_was_changed_on_disk() {
     let archive = host.archive(&host.settings.package);
     std::fs::write(&archive, "changed").unwrap();
     let mut preparing = Box::pin(host.prepare());
-    // From then on it asks for another, at an address where nobody is.
+    // After this it requests another archive, from an address at which no server listens.
     while futures::poll!(&mut preparing).is_pending() && archive.exists() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
@@ -632,7 +633,7 @@ async fn scripts_get_nothing_of_the_agents_environment() {
     assert!(calls[0].contains("RUNYARD_CLAIM") && calls[0].contains("RUNYARD_MACHINE"));
 }
 
-/// The time of a script that ends by itself, which judges nothing, and of one that hangs.
+/// Time limit of a script that ends by itself, with no effect on the result, and of one that hangs.
 const ENDS: Duration = Duration::from_secs(600);
 const HANGS: Duration = Duration::from_secs(2);
 
@@ -732,8 +733,8 @@ async fn a_post_run_script_that_is_missing_is_a_mistake_only_where_it_was_named(
     }
 }
 
-/// A server that answers each connection with the next of these answers, and then for ever with the last; what was
-/// asked.
+/// Serves each connection with the next of these responses, and all further ones with the last. Returns its address and
+/// the requests.
 async fn serve(answers: Vec<Vec<u8>>) -> (reqwest::Url, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/runner.tar.gz", listener.local_addr().unwrap());
@@ -757,7 +758,7 @@ fn answer(status: &str, length: usize, body: &[u8]) -> Vec<u8> {
     [head.as_bytes(), body].concat()
 }
 
-/// A machine whose package is somewhere else.
+/// Creates a machine with a package that is on a server.
 async fn remote(answers: impl Fn(&[u8]) -> Vec<Vec<u8>>) -> (TestHost, Arc<Mutex<Vec<String>>>) {
     let mut yard = TestHost::usual();
     let archive = yard.settings.work_dir.join(format!("package/{}.tar.gz", yard.settings.package.sha256));
@@ -799,7 +800,7 @@ async fn another_package_than_the_pinned_one_is_refused_for_good() {
     assert!(why.contains("404"), "{why}");
 }
 
-/// As a job of the agent's own user could.
+/// Changes the package as a job of the agent's own user could.
 fn poison(host: &Host) {
     std::fs::write(host.archive(&host.settings.package), "poison").unwrap();
     std::fs::write(host.tree(&host.settings.package).join("config.sh"), "#!/bin/sh\nexit 3\n").unwrap();
@@ -828,7 +829,7 @@ async fn a_changed_package_is_fetched_again_to_deregister() {
     assert_eq!(asked.lock().unwrap().len(), 2);
 }
 
-/// The package that a claim names: another one than the machine was launched with, from the same server.
+/// Creates a package for a claim to name: another one than the machine was launched with, from the same server.
 async fn named(
     answers: impl Fn(&[u8]) -> Vec<Vec<u8>>,
 ) -> (TestHost, RunnerPackage, Arc<Mutex<Vec<String>>>) {
@@ -887,7 +888,7 @@ async fn a_pooled_machine_fetches_and_prepares_the_package_that_its_record_names
     };
     let (pinned, named) = (yard.settings.package.sha256.clone(), package.sha256.clone());
     assert_eq!(digests(&host), BTreeSet::from([pinned.clone(), named]));
-    // What no claim runs any more makes place for what the next one does.
+    // A package that no claim uses any more is replaced by the package of the next claim.
     let third = RunnerPackage { sha256: "0".repeat(64), ..package };
     host.use_package(Some(&third));
     host.prepare().await;

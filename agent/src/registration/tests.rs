@@ -100,7 +100,7 @@ async fn a_claim_goes_from_boot_to_clean_and_each_signal_is_said_once() {
     let signals =
         test.records.changes.lock().unwrap().iter().filter(|c| c.set.contains_key("signal")).count();
     assert_eq!(signals, 3);
-    // A clean machine prepares its next claim: after its boot, and when nothing of the claim is left, once each.
+    // A clean machine prepares its next claim once after its boot, and once when nothing of the claim is left.
     tokio::time::sleep(POLL * 10).await;
     assert_eq!(*executor.prepared.lock().unwrap(), [1, 9]);
 }

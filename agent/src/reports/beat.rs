@@ -17,7 +17,8 @@ use crate::task::Trouble;
 
 /// The first wait after a write that failed.
 const FIRST_WAIT: Duration = Duration::from_millis(200);
-/// How much a beat may come early, as a part of the interval, so that machines born together do not beat together.
+/// How much earlier a heartbeat may be, as a part of the interval, so that machines that started together do not send
+/// heartbeats together.
 const JITTER: f64 = 0.1;
 
 /// The constant part of the record.
@@ -33,22 +34,22 @@ pub struct Identity {
 pub struct Heartbeat {
     /// The records.
     pub records: Arc<dyn Records>,
-    /// The wall clock of what people read.
+    /// The wall clock, for timestamps that people read.
     pub clock: Arc<dyn Clock>,
-    /// What keeps machines born together from beating together.
+    /// The randomness that spreads the heartbeats of machines that started together.
     pub entropy: Arc<dyn Entropy>,
     /// The interval.
     pub every: Duration,
     /// The agent's version and key.
     pub identity: Identity,
-    /// What the record should show.
+    /// The state that the record should have.
     pub status: watch::Receiver<AgentStatus>,
-    /// What it shows.
+    /// The state of the record.
     pub stored: watch::Sender<Stored>,
 }
 
 impl Heartbeat {
-    /// Beats until it is stopped.
+    /// Sends heartbeats until it is stopped.
     pub async fn run(mut self, stop: CancellationToken) {
         let mut backoff = Backoff::drawn(FIRST_WAIT.min(self.every), self.every, self.entropy.as_ref());
         if stop.run_until_cancelled(self.read_own(&mut backoff)).await.is_none() {
@@ -81,7 +82,7 @@ impl Heartbeat {
         }
     }
 
-    /// Writes once and returns how long to wait until the next write.
+    /// Writes once and returns the wait until the next write.
     async fn beat(&mut self, backoff: &mut Backoff) -> Duration {
         let change = {
             let (status, stored) = (self.status.borrow_and_update(), self.stored.borrow());
@@ -107,7 +108,7 @@ impl Heartbeat {
     }
 }
 
-/// The runner that is registered ahead, where it is not shown as it is.
+/// Changes the runner that is registered ahead, if the record shows another one.
 fn show_ahead(change: &mut Change, shown: Option<&AheadReport>, now: Option<&AheadReport>) {
     match now {
         _ if shown == now => {}
@@ -116,7 +117,8 @@ fn show_ahead(change: &mut Change, shown: Option<&AheadReport>, now: Option<&Ahe
     }
 }
 
-/// What keeps the runner from listening, where it is not shown as it is. Its time is that of the first word of it.
+/// Changes the obstacle that keeps the runner from listening, if the record shows another one. Its time is that of the
+/// first report of an obstacle.
 fn show_trouble(
     change: &mut Change,
     shown: Option<&RunnerTrouble>,
@@ -135,12 +137,12 @@ fn show_trouble(
     }
 }
 
-/// As many whole characters of these words as fit.
+/// Returns as many whole characters of the text as fit.
 fn short(words: &str) -> String {
     words[..words.floor_char_boundary(RunnerTrouble::WORDS)].to_owned()
 }
 
-/// Everything that the record does not show yet, and the heartbeat.
+/// Returns a change with every field that the record does not show yet, and the heartbeat.
 fn change(identity: &Identity, status: &AgentStatus, stored: &Stored, now: Timestamp) -> Change {
     let shown = stored.agent();
     let at = AttributeValue::S(now.to_string());
@@ -179,8 +181,8 @@ fn change(identity: &Identity, status: &AgentStatus, stored: &Stored, now: Times
     let trouble = shown.and_then(|a| a.runner_trouble.as_ref());
     show_trouble(&mut change, trouble, status.trouble.as_ref(), now);
     if status.runner_id.is_none() && shown.is_some_and(|a| a.runner_id.is_some()) {
-        // Of an earlier runner: as long as it stands there the operator removes that one, and sends no credential by
-        // which this machine could remove its own.
+        // The id is that of an earlier runner: as long as the record contains it, the operator removes that runner, and
+        // sends no credential with which this machine could remove its own.
         change.remove.insert("runnerId".to_owned());
     }
     let Some(say) = &status.say else { return change };

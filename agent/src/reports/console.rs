@@ -16,7 +16,7 @@ use crate::step::Stored;
 use crate::step::orders::Sight;
 use crate::task::{Executor, Task, TaskOutcome, Written};
 
-/// The machine's console; it may be a serial line, or lead nowhere.
+/// The machine's console; it may be a serial line, or not be connected.
 const CONSOLE: &str = "/dev/console";
 /// Longest line, in bytes.
 const LONGEST: usize = 400;
@@ -30,13 +30,13 @@ pub fn say(text: &str) {
 
 fn write(console: &Path, text: &str) -> io::Result<()> {
     use std::os::unix::fs::OpenOptionsExt;
-    // Never as this process's own terminal, and never waiting for one.
+    // Not as this process's controlling terminal, and without waiting for one.
     let flags = OFlag::O_NOCTTY | OFlag::O_NONBLOCK;
     let mut console = std::fs::OpenOptions::new().write(true).custom_flags(flags.bits()).open(console)?;
     console.write_all(line(text).as_bytes())
 }
 
-/// One line of it, with nothing in it that a terminal would obey.
+/// Formats one line, without characters that a terminal would interpret.
 fn line(text: &str) -> String {
     let plain = text.chars().map(|c| if c.is_control() { ' ' } else { c });
     let mut line = "runyard: ".to_owned();
@@ -50,7 +50,7 @@ fn line(text: &str) -> String {
     line
 }
 
-/// Writes the first boot's steps to the console.
+/// Writes the steps of the first boot to the console.
 pub struct BootOnConsole<E>(pub E);
 
 #[async_trait]
@@ -100,7 +100,7 @@ pub struct ReadsOnConsole {
 }
 
 impl ReadsOnConsole {
-    /// Over these records.
+    /// Wraps these records.
     #[must_use]
     pub fn new(records: Arc<dyn Records>) -> Self {
         Self { records, failing: AtomicBool::new(false) }
@@ -144,7 +144,7 @@ mod tests {
         assert!(long.len() <= LONGEST + 1 && long.ends_with("ü\n"), "{long}");
     }
 
-    /// An executor that knows a runner.
+    /// An executor with a known runner.
     struct Knows(AtomicBool);
 
     #[async_trait]

@@ -1,6 +1,6 @@
-//! A machine's logs: the ends of what the agent, the first boot, the runner and the post-run script wrote, without
-//! credentials. They go into the `log` record of the machine when a person asks, which the agent sees in the instance
-//! record that it reads anyway, when a signal says that something failed, and when a first boot takes long.
+//! A machine's logs: the last lines that the agent, the first boot, the runner and the post-run script wrote, without
+//! credentials. They are written to the `log` record of the machine when a person requests them, which the agent sees
+//! in the instance record that it reads anyway, when a signal reports a failure, and when a first boot takes long.
 
 use std::collections::VecDeque;
 use std::io;
@@ -24,13 +24,13 @@ use crate::system::backoff::{after_failures, chance};
 use crate::system::disk;
 use crate::task::Executor;
 
-/// Most lines of a part.
+/// The maximum number of lines of a part.
 const LINES: usize = 60;
-/// Most bytes of a part.
+/// The maximum number of bytes of a part.
 const BYTES: usize = 4096;
 /// Longest line that the ring keeps, in bytes.
 const LINE: usize = 512;
-/// How long the record is kept, in seconds.
+/// How long the record is stored, in seconds.
 const KEPT: i64 = 24 * 3600;
 
 /// The last lines that this process logged.
@@ -61,7 +61,7 @@ impl io::Write for Ring {
     }
 }
 
-/// The end of a text, fit for the record.
+/// Returns the end of a text, in a form that is fit for the record.
 fn tail(text: &str, secrets: &[&str]) -> String {
     let shown = redact(text.trim_end(), secrets);
     let lines: Vec<&str> = shown.lines().collect();
@@ -73,7 +73,7 @@ fn tail(text: &str, secrets: &[&str]) -> String {
     last[from..].to_owned()
 }
 
-/// What was written to the record last, so that a restarted agent does not answer again.
+/// The reasons for which the record was already written, so that a restarted agent does not write it again.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Answered {
@@ -83,7 +83,7 @@ struct Answered {
     late: bool,
 }
 
-/// Why the logs are to be written.
+/// The reason to write the logs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Because {
     Asked(Timestamp),
@@ -91,33 +91,33 @@ enum Because {
     Late,
 }
 
-/// The task that writes them.
+/// The task that writes the logs.
 pub struct LogKeeper {
     /// The records.
     pub records: Arc<dyn Records>,
-    /// Knows what was written on the machine.
+    /// The source of the machine's output.
     pub executor: Arc<dyn Executor>,
-    /// The wall clock of what people read.
+    /// The wall clock, for timestamps that people read.
     pub clock: Arc<dyn Clock>,
     /// The randomness of retries.
     pub entropy: Arc<dyn Entropy>,
-    /// What this process logged.
+    /// The last log lines of this process.
     pub ring: Ring,
-    /// Where it remembers what it answered.
+    /// The file of the reasons that were already handled.
     pub file: PathBuf,
     /// The agent's version.
     pub version: String,
-    /// After how long without any signal the logs tell what the first boot waits for.
+    /// The time without any signal after which the logs are written, to show the progress of the first boot.
     pub late: Duration,
     /// The instance record.
     pub seen: watch::Receiver<Sight>,
-    /// What the agent's record should show.
+    /// The state that the agent's record should have.
     pub status: watch::Receiver<AgentStatus>,
 }
 
 impl LogKeeper {
-    /// Writes the logs whenever there is a reason, until it is stopped. What cannot be written is tried again, and
-    /// stops nothing else.
+    /// Writes the logs whenever there is a reason, until it is stopped. A failed write is tried again, and stops
+    /// nothing else.
     pub async fn run(mut self, stop: CancellationToken) {
         let mut answered: Answered = disk::load(&self.file).ok().flatten().unwrap_or_default();
         let mut failures = 0_u32;
@@ -154,7 +154,7 @@ impl LogKeeper {
         }
     }
 
-    /// The reason that was not answered yet; a failure first, because the machine may end.
+    /// Returns the reason that was not handled yet; a failure first, because the machine may end.
     fn due(&mut self, answered: &Answered) -> Option<Because> {
         let failed = failure(self.status.borrow_and_update().say.as_ref());
         let asked = self.seen.borrow_and_update().orders().and_then(|orders| orders.logs_requested);
@@ -165,7 +165,7 @@ impl LogKeeper {
         failed.map(|(signal, claim)| Because::Failed(signal, claim)).or(asked.map(Because::Asked))
     }
 
-    /// The record's attributes.
+    /// Returns the record's attributes.
     fn record(&self, because: &Because) -> Item {
         let text = |value: &str| AttributeValue::S(value.to_owned());
         let now = self.clock.now();
@@ -211,7 +211,7 @@ impl Answered {
     }
 }
 
-/// The signal that says that something failed, and its claim.
+/// Returns the signal that reports a failure, and its claim.
 fn failure(say: Option<&Say>) -> Option<(Signal, String)> {
     let say = say?;
     let claim = say.claim.as_ref().map(ToString::to_string).unwrap_or_default();

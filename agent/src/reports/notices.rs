@@ -13,25 +13,25 @@ use crate::records::{Change, Records};
 use crate::step::Stored;
 use crate::system::metadata::Metadata;
 
-/// How often EC2 wants to be asked (EC2 user guide, "Spot Instance interruption notices").
+/// The polling interval that EC2 recommends (EC2 user guide, "Spot Instance interruption notices").
 pub const EVERY: Duration = Duration::from_secs(5);
-/// How soon a write that failed is tried again.
+/// Delay before a failed write is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// The task that watches for notices.
 pub struct NoticeWatcher {
-    /// Who announces.
+    /// The source of the notices.
     pub metadata: Arc<Metadata>,
-    /// Where it is said.
+    /// The records to which notices are written.
     pub records: Arc<dyn Records>,
-    /// The wall clock of what people read.
+    /// The wall clock, for timestamps that people read.
     pub clock: Arc<dyn Clock>,
-    /// How often to ask.
+    /// The polling interval.
     pub every: Duration,
 }
 
 impl NoticeWatcher {
-    /// Watches until it is stopped. A metadata service that does not answer is no notice.
+    /// Watches until it is stopped. A metadata service that does not respond is no notice.
     pub async fn run(self, stop: CancellationToken) {
         let watching = async {
             let mut said = None;
@@ -57,14 +57,14 @@ impl NoticeWatcher {
         stop.run_until_cancelled(watching).await;
     }
 
-    /// Whether the record shows it now.
+    /// Writes a notice. Returns whether the record shows it now.
     async fn say(&self, notice: &Interruption) -> bool {
         match self.records.write(&change(notice, self.clock.now())).await {
             Ok(Stored::Known(_) | Stored::Unknown) => {
                 tracing::warn!(action = %notice.action, at = %notice.at, "EC2 takes this machine back");
                 true
             }
-            // The record may still be on its way.
+            // The record may not exist yet.
             Ok(Stored::Absent) => false,
             Err(error) => {
                 tracing::warn!(%error, "cannot write the notice");
@@ -74,7 +74,7 @@ impl NoticeWatcher {
     }
 }
 
-/// A rebalance recommendation never replaces an announced end.
+/// Returns whether a notice is new. A rebalance recommendation never replaces an announced end.
 fn is_news(said: Option<&Interruption>, notice: &Interruption) -> bool {
     match (said.map(|said| said.action), notice.action) {
         (None, _) => true,

@@ -16,17 +16,17 @@ use crate::records::Records;
 use crate::step::orders::{Deadline, Sight};
 use crate::system::disk;
 
-/// Longest sleep: the boot clock runs on while a machine is suspended, sleep does not.
+/// Longest sleep: the boot clock continues while a machine is suspended, a sleep does not.
 const LOOK: Duration = Duration::from_secs(5);
-/// Longest wait for the last look.
+/// Time limit for the last read of the record.
 const LAST_LOOK: Duration = Duration::from_secs(10);
 
-/// The lengths the guard works with.
+/// The time limits of the guard.
 #[derive(Clone, Copy, Debug)]
 pub struct Lengths {
     /// How long a machine without any record waits for one.
     pub created: Duration,
-    /// What is added to a threshold.
+    /// The time that is added to a threshold.
     pub grace: Duration,
 }
 
@@ -34,14 +34,14 @@ pub struct Lengths {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Memory {
-    /// The boot these times belong to.
+    /// The boot that these times belong to.
     boot_id: String,
-    /// When the first agent of this boot began.
+    /// The time at which the first agent of this boot began.
     began_ms: u64,
-    /// The last threshold seen.
+    /// The last threshold that was read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     seen: Option<SeenDeadline>,
-    /// When the machine has to end; the only field that the watchdog timer reads.
+    /// The time at which the machine has to end; the only field that the watchdog timer reads.
     power_off_at_ms: u64,
 }
 
@@ -54,7 +54,7 @@ struct SeenDeadline {
 }
 
 impl Memory {
-    /// Of a machine that saw no record yet.
+    /// Creates the state of a machine that has read no record yet.
     fn begin(boot_id: &str, now: Duration, lengths: Lengths) -> Self {
         let mut memory =
             Self { boot_id: boot_id.to_owned(), began_ms: ms(now), seen: None, power_off_at_ms: 0 };
@@ -62,7 +62,7 @@ impl Memory {
         memory
     }
 
-    /// The state that an earlier agent of this boot left, or a new one.
+    /// Restores the state that an earlier agent of this boot left, or creates a new one.
     fn resume(kept: Option<Self>, boot_id: &str, now: Duration, lengths: Lengths) -> Self {
         let kept = kept.filter(|kept| kept.boot_id == boot_id && kept.began_ms <= ms(now));
         let mut memory = kept.unwrap_or_else(|| Self::begin(boot_id, now, lengths));
@@ -70,7 +70,7 @@ impl Memory {
         memory
     }
 
-    /// Notes a deadline and returns whether it is new.
+    /// Stores a deadline and returns whether it is new.
     fn see(&mut self, deadline: Deadline, now: Duration, lengths: Lengths) -> bool {
         let known = self.seen.as_ref().map(|seen| (seen.threshold, seen.threshold_set_at));
         if known == Some((deadline.at, deadline.set_at)) {
@@ -89,7 +89,7 @@ impl Memory {
         self.power_off_at_ms = match &self.seen {
             None => self.began_ms.saturating_add(ms(lengths.created)),
             Some(seen) => {
-                // Without the time it was set at, its length is not known without comparing clocks.
+                // Without the time at which it was set, its length cannot be determined without comparing clocks.
                 let length = seen.threshold_set_at.map_or(lengths.created, |set_at| {
                     Duration::try_from(seen.threshold.duration_since(set_at)).unwrap_or_default()
                 });
@@ -109,22 +109,22 @@ fn ms(duration: Duration) -> u64 {
 
 /// The guard task.
 pub struct Guard {
-    /// The records, for the last look.
+    /// The records, for the last read.
     pub records: Arc<dyn Records>,
     /// The boot clock.
     pub clock: Arc<dyn Clock>,
-    /// The lengths.
+    /// The time limits.
     pub lengths: Lengths,
-    /// Which boot this is.
+    /// The id of the current boot.
     pub boot_id: String,
-    /// Where it remembers.
+    /// The file of the guard's state.
     pub file: PathBuf,
     /// The instance record, as the registration loop reads it.
     pub seen: watch::Receiver<Sight>,
 }
 
 impl Guard {
-    /// Waits until the machine has to end and returns the reason; none when it is stopped.
+    /// Waits until the machine has to end and returns the reason; `None` if it is stopped.
     pub async fn run(mut self, stop: CancellationToken) -> Option<&'static str> {
         let kept = disk::load(&self.file).unwrap_or_else(|error| {
             tracing::warn!(%error, "the threshold file of an earlier agent cannot be read");
@@ -134,7 +134,8 @@ impl Guard {
         self.keep(&memory);
         let (mut news, mut read_ended) = (true, false);
         loop {
-            // Only a new deadline counts: the last read may be newer than what was read before it.
+            // Only a newly published deadline counts: the guard's own last read may be newer than one published before
+            // it.
             if std::mem::take(&mut news) {
                 let sight = self.seen.borrow_and_update().clone();
                 self.take_note(&mut memory, &sight);
@@ -166,7 +167,8 @@ impl Guard {
         }
     }
 
-    /// The last read: whether the deadline has still passed. No answer, or no record, changes nothing.
+    /// Reads the record a last time, and returns whether the deadline has still passed. A failed read, or a missing
+    /// record, changes nothing.
     async fn over(&self, memory: &mut Memory) -> bool {
         if let Ok(Ok(sight)) = tokio::time::timeout(LAST_LOOK, self.records.instance()).await {
             self.take_note(memory, &sight);
@@ -174,7 +176,7 @@ impl Guard {
         memory.left(self.clock.elapsed()).is_zero()
     }
 
-    /// A guard that cannot write its state goes on from memory.
+    /// Writes the state. A guard that cannot write its state continues from memory.
     fn keep(&self, memory: &Memory) {
         if let Err(error) = disk::save(&self.file, memory) {
             tracing::error!(%error, "cannot write the threshold file");

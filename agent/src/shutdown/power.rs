@@ -12,11 +12,11 @@ use crate::reports::console;
 /// Ends the machine.
 #[async_trait]
 pub trait Power: Send + Sync {
-    /// Turns the machine off, for this reason. When it returns, ending this process is all that is left to do.
+    /// Powers the machine off, for this reason. When it returns, the process only has to exit.
     async fn off(&self, why: &str);
 }
 
-/// The end of the agent is the end of the machine.
+/// Ends the machine by the end of the agent.
 #[derive(Clone, Copy, Debug)]
 pub struct Exit;
 
@@ -25,20 +25,20 @@ impl Power for Exit {
     async fn off(&self, _why: &str) {}
 }
 
-/// The machine's own shutdown. Never `halt`, which leaves an EC2 instance running.
+/// Ends the machine by its own shutdown. Never uses `halt`, which leaves an EC2 instance running.
 #[derive(Clone, Copy, Debug)]
 pub struct Systemctl;
 
-/// What is asked of systemd, over and over: a shutdown in order, one that waits for no service, and the kernel's own.
+/// Commands for systemd, repeated in turn: an orderly shutdown, one that waits for no service, and the kernel's own.
 const ORDERS: [&[&str]; 3] = [&["poweroff"], &["poweroff", "--force"], &["poweroff", "--force", "--force"]];
 
-/// How long after one of them the next follows.
+/// Interval between two commands.
 const AGAIN: Duration = Duration::from_secs(20);
 
 #[async_trait]
 impl Power for Systemctl {
     async fn off(&self, why: &str) {
-        // Its journal goes with it.
+        // The journal is lost with the machine.
         console::say(&format!("powers off: {why}"));
         insist(|order| async move {
             let done = Command::new("systemctl").args(order).status().await;
@@ -48,7 +48,7 @@ impl Power for Systemctl {
     }
 }
 
-/// Gives the orders until the shutdown ends this process. One that hangs holds up no other.
+/// Runs the commands until the shutdown ends this process. A command that hangs does not delay the next.
 async fn insist<F: Future<Output = ()> + Send>(give: impl Fn(&'static [&'static str]) -> F + Send) {
     for order in ORDERS.into_iter().cycle() {
         let (given, ()) = tokio::join!(timeout(AGAIN, give(order)), sleep(AGAIN));

@@ -1,5 +1,5 @@
-//! The runner that is registered ahead of a claim: begun on a clean machine in the pool, lent to the claim that takes
-//! it, and ended before anything else where none does.
+//! The runner that is registered ahead of a claim: started on a clean machine in the pool, lent to the claim that takes
+//! it, and ended before anything else if no claim does.
 
 use runyard_core::model::{AheadReport, ClaimId, Jobs, RegistrationCredential};
 
@@ -9,7 +9,7 @@ use crate::task::Task;
 
 use super::{View, finish, over, pursue, pursued};
 
-/// The task for it; none where there is none, and the claim in the record is what counts.
+/// Returns the task for this runner; `None` if there is none, and the claim in the record determines the task.
 pub(super) fn task(view: &View<'_>, orders: &Orders, local: &mut Local) -> Option<Task> {
     take_back(orders, local);
     lend(orders, local);
@@ -31,7 +31,7 @@ pub(super) fn task(view: &View<'_>, orders: &Orders, local: &mut Local) -> Optio
             return Some(task);
         }
     }
-    // No credential to deregister it comes: the operator removes it by its number, or by its name.
+    // There will be no credential to deregister it: the operator removes it by its id, or by its name.
     let task = finish(view, ahead, Some(orders), true);
     if !over(&ahead.stage) {
         return Some(task);
@@ -44,18 +44,19 @@ pub(super) fn task(view: &View<'_>, orders: &Orders, local: &mut Local) -> Optio
     None
 }
 
-/// What it left cannot be removed: the machine serves nobody any more, and says so.
+/// Marks the machine as unclean, because the files of this runner cannot be removed: it serves no more claims, and
+/// reports this.
 fn unclean(local: &mut Local, why: String) {
     local.tainted.get_or_insert_with(|| why.clone());
     match &mut local.claim {
         Some(served) if over(&served.stage) => served.stage = ClaimStage::Unclean(why),
-        // The claim is refused for it.
+        // The claim is refused for this reason.
         Some(_) => {}
         None => local.boot = Boot::Failed(why),
     }
 }
 
-/// The claim in the record takes the runner: from now on it is the claim's.
+/// Gives the runner to the claim in the record: from now on it belongs to the claim.
 fn lend(orders: &Orders, local: &mut Local) {
     let Some(claim) = orders.claim.as_ref().filter(|_| !orders.run.is_empty()) else { return };
     let at_hand = local.claim.as_ref();
@@ -81,7 +82,8 @@ fn lend(orders: &Orders, local: &mut Local) {
     }
 }
 
-/// The operator took the claim's runner back before it had the label: it is ended, and the claim registers its own.
+/// Takes the runner from the claim if the operator took it back before it had the label: it is ended, and the claim
+/// registers its own.
 fn take_back(orders: &Orders, local: &mut Local) {
     let still = |served: &Served| {
         orders.claim.as_ref() == Some(&served.id)
@@ -114,13 +116,13 @@ fn take_back(orders: &Orders, local: &mut Local) {
     local.ahead = Some(Served { id, run, repository, stage, place: None, lent: false, ..served });
 }
 
-/// Whether the record has a box for this registration.
+/// Returns whether the record has a credential for this registration.
 fn boxed(view: &View<'_>, orders: &Orders, id: &ClaimId) -> bool {
     let opened = orders.registration.as_deref().map(|sealed| view.key.open::<RegistrationCredential>(sealed));
     opened.is_some_and(|opened| opened.is_ok_and(|opened| opened.ahead_id.as_deref() == Some(id.as_str())))
 }
 
-/// Whether a credential is for this claim, or for this registration ahead of any, which has a token alone.
+/// Returns whether a credential is for this claim, or for this registration ahead of any claim, which has only a token.
 pub(super) fn is_for(opened: &RegistrationCredential, served: &Served) -> bool {
     if served.run.is_empty() {
         let own = opened.ahead_id.as_deref() == Some(served.id.as_str());
@@ -129,12 +131,12 @@ pub(super) fn is_for(opened: &RegistrationCredential, served: &Served) -> bool {
     opened.ahead_id.is_none() && opened.claim_id == served.id.as_str()
 }
 
-/// Whether it took its runner as it was registered ahead, and the record does not say yet that it has its label.
+/// Returns whether the claim took over a runner that was registered ahead, and the record does not show its label yet.
 fn lacks_its_label(served: &Served) -> bool {
     served.place.is_some() && !served.labelled
 }
 
-/// Whether a runner that listens is said to: one that was registered ahead not before it has its label.
+/// Returns whether a listening runner may be reported: one that was registered ahead only once it has its label.
 pub(super) fn may_be_said(served: Option<&Served>) -> bool {
     !served.is_some_and(lacks_its_label)
 }
@@ -143,12 +145,12 @@ fn is_refused(served: &Served) -> bool {
     matches!(served.stage, ClaimStage::Refused(_))
 }
 
-/// What the agent's record says of it.
+/// Returns the report on this runner for the agent's record.
 pub(super) fn report(local: &Local) -> Option<AheadReport> {
     let lent = local.claim.as_ref().filter(|served| served.place.is_some());
     let served = local.ahead.as_ref().or(lent)?;
     let listening = matches!(served.stage, ClaimStage::Listening(_));
-    // A runner that ended is nobody's any more, and its number another's soon.
+    // A runner that ended is of no use any more, and its id soon belongs to another one.
     let here = pursued(&served.stage) && !is_refused(served) && !served.asks_anew();
     here.then(|| AheadReport { id: served.place().to_string(), runner_id: served.runner_id, listening })
 }

@@ -12,7 +12,7 @@ const NOW: Duration = Duration::from_secs(100);
 const RUNNER: RunnerProcess = RunnerProcess { pid: 7, started: 70 };
 const ID: &str = "i-1.5";
 
-/// A machine's record that names a registration ahead of a claim, or none.
+/// Returns a machine's record that names a registration ahead of a claim, or none.
 fn record(state: &str, run: &str, claim: &str, ahead: Option<&str>) -> runyard_core::model::Item {
     let mut item = instance(state, run, claim);
     if state == "idle" {
@@ -44,14 +44,14 @@ fn judged(sight: &Sight, local: &Local) -> Effects {
     step(&View { sight, stored: &stored, local, key: &key(), now: NOW, reregister })
 }
 
-/// Goes on as the loop does: judges, and takes in how the task ended.
+/// Runs one iteration of the loop: evaluates the step, and applies the outcome of the task.
 fn ends(sight: &Sight, local: &Local, outcome: TaskOutcome) -> Local {
     let effects = judged(sight, local);
     let number = outcome.tells_of_a_registration().then_some(Some(23));
     effects.local.after_task(Some(&effects.task), outcome, NOW, 0.0, number)
 }
 
-/// A clean machine whose runner listens at rest.
+/// Returns the state of a clean machine with an idle, listening runner.
 fn resting() -> Local {
     let mut local = Local { boot: Boot::Done, ..Local::default() };
     for outcome in [TaskOutcome::Configured, TaskOutcome::Started(RUNNER), TaskOutcome::Listening] {

@@ -40,7 +40,7 @@ fn died() -> TaskOutcome {
 }
 
 impl Machine {
-    /// Its runner listens.
+    /// Creates a machine with a listening runner.
     fn listening(opened: &RegistrationCredential) -> Self {
         let local = Local { boot: Boot::Done, ..Local::default() };
         let mut machine = Self { local, sight: sight(Some(opened)), now: BEGIN };
@@ -67,7 +67,7 @@ impl Machine {
         self.local = effects.local.after_task(Some(&effects.task), outcome, self.now, 1.0, number);
     }
 
-    /// From its box, or its registration, to a listener.
+    /// Continues from a credential, or a registration, to a listening runner.
     fn listens(&mut self) {
         if self.effects().task.label() == "configure" {
             self.ends(TaskOutcome::Configured);

@@ -1,4 +1,4 @@
-//! The agent's local state: how far it got with its claim. It is on disk before every effect, so that a restarted agent
+//! The agent's local state: the progress of its claim. It is on disk before every effect, so that a restarted agent
 //! continues where the last one was killed.
 
 use std::time::Duration;
@@ -12,10 +12,10 @@ use crate::task::{Holder, RunnerProcess, TaskOutcome, Trouble};
 mod ahead;
 mod anew;
 
-/// After how many refusals by GitHub, over the whole claim, the agent gives up.
+/// The number of refusals by GitHub, over the whole claim, after which the agent gives up.
 pub const REFUSALS: u32 = 3;
 
-/// How long a machine that is clean waits for the operator's word on what its claim wrote into kept directories.
+/// How long a clean machine waits for the operator's verdict on the claim's writes to kept directories.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The first boot.
@@ -27,7 +27,7 @@ pub enum Boot {
     Pending,
     /// The script and the package are done.
     Done,
-    /// They failed, for ever.
+    /// They failed permanently.
     Failed(String),
 }
 
@@ -37,41 +37,41 @@ pub enum Boot {
 pub enum Mode {
     /// Once for the whole claim.
     Run,
-    /// Anew for each job.
+    /// Separately for each job.
     Job,
 }
 
-/// How far the agent got with a claim.
+/// The progress of a claim.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ClaimStage {
-    /// Nothing is on disk or at GitHub; waiting for a box.
+    /// Nothing is on disk or at GitHub; the claim waits for a credential.
     Accepted,
-    /// A registration was begun.
+    /// A registration was started.
     Configuring,
-    /// Registered; no listener.
+    /// The runner is registered; there is no listener.
     Configured,
-    /// `run.sh` runs and has not listened yet.
+    /// `run.sh` is running and has not listened yet.
     Started(RunnerProcess),
-    /// It listens, or works.
+    /// The runner listens, or runs a job.
     Listening(RunnerProcess),
-    /// It cannot be registered.
+    /// The runner cannot be registered.
     Refused(String),
-    /// Between two jobs: whatever the last one left is being removed.
+    /// Between two jobs: everything that the last one left is being removed.
     Renewing(Option<RunnerProcess>),
-    /// Its processes are being ended.
+    /// The processes of the claim are being ended.
     Stopping(Option<RunnerProcess>),
-    /// They are gone.
+    /// The processes have ended.
     Stopped,
-    /// Nothing is left but what it wrote into kept directories: waiting for the operator's word on that.
+    /// Nothing is left except its writes to kept directories, which wait for the operator's verdict.
     Settling,
     /// Nothing is left.
     Clean,
-    /// That could not be proved.
+    /// It could not be proved that nothing is left.
     Unclean(String),
 }
 
-/// A claim this machine serves, or the last it served.
+/// A claim that this machine serves, or the last one that it served.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Served {
@@ -79,64 +79,64 @@ pub struct Served {
     pub id: ClaimId,
     /// Its run.
     pub run: String,
-    /// Its run's repository; empty where the record did not tell.
+    /// The repository of its run; empty if the record does not name it.
     #[serde(default)]
     pub repository: String,
     /// The directories that its class keeps.
     #[serde(default)]
     pub keep: Vec<Keep>,
-    /// What its jobs may do.
+    /// The permissions of its jobs.
     #[serde(default)]
     pub jobs: Jobs,
-    /// The runner package that it named; none where it is the one that the machine was launched with.
+    /// The runner package that it named; `None` for the one that the machine was launched with.
     #[serde(default)]
     pub runner: Option<RunnerPackage>,
-    /// How far it got.
+    /// Its progress.
     pub stage: ClaimStage,
-    /// Whether GitHub may know a runner that must be removed.
+    /// Whether GitHub may have a runner that must be removed.
     pub registered: bool,
-    /// GitHub's number of that runner, where it is known: the operator removes it then.
+    /// GitHub's id of that runner, if it is known: then the operator removes it.
     #[serde(default)]
     pub runner_id: Option<u64>,
     /// Whether nothing of its jobs is left; its runner may still be registered.
     #[serde(default)]
     pub swept: bool,
-    /// How it is registered, once a box told.
+    /// How it is registered, once a credential has arrived.
     pub mode: Option<Mode>,
-    /// Whether it has ever listened.
+    /// Whether its runner has ever listened.
     pub listened: bool,
-    /// The box in use.
+    /// The number of the credential in use.
     pub seq: u64,
-    /// Mode `job`: the last box used up.
+    /// Mode `job`: the number of the last credential that was used up.
     pub done: u64,
-    /// The name at GitHub.
+    /// The name of the runner at GitHub.
     pub runner_name: Option<String>,
-    /// When its first runner was started, in ticks since boot.
+    /// The start time of its first runner, in ticks since boot.
     pub since: Option<u64>,
-    /// Of a claim whose runner was registered ahead, under which id: its directories and processes go by that.
+    /// The id under which its runner was registered ahead, if it was: its directories and processes use this id.
     #[serde(default)]
     pub place: Option<ClaimId>,
-    /// Whether that runner was told whose jobs may begin.
+    /// Whether that runner was informed which jobs may begin.
     #[serde(default)]
     pub lent: bool,
-    /// Whether the record says that it has the label of the run.
+    /// Whether the record shows that the runner has the label of the run.
     #[serde(default)]
     pub labelled: bool,
-    /// How often GitHub refused.
+    /// The number of refusals by GitHub.
     pub refusals: u32,
-    /// What keeps its runner from listening.
+    /// The obstacle that keeps its runner from listening.
     #[serde(default)]
     pub trouble: Option<Trouble>,
-    /// When its runners ended unasked of late, in monotonic time.
+    /// The times at which its runners recently ended unrequested, in monotonic time.
     #[serde(default)]
     pub ends: Vec<Duration>,
-    /// Whether a new box is to be asked for, once its pause is over.
+    /// Whether a new credential must be requested, once its pause is over.
     #[serde(default)]
     pub anew: bool,
-    /// Failures in a row; forgotten by a restart.
+    /// The number of failures in a row; lost in a restart.
     #[serde(skip)]
     pub failures: u32,
-    /// Not to be tried again before, in monotonic time; forgotten by a restart.
+    /// The earliest time of the next attempt, in monotonic time; lost in a restart.
     #[serde(skip)]
     pub retry_at: Option<Duration>,
 }
@@ -147,25 +147,26 @@ pub struct Served {
 pub struct Local {
     /// The first boot.
     pub boot: Boot,
-    /// Whether a claim was ever served or answered for: then never `UD_OK` again.
+    /// Whether a claim was ever served or answered: then `UD_OK` is never sent again.
     pub served: bool,
-    /// Why this machine can never be called clean again.
+    /// The reason why this machine can never be called clean again.
     pub tainted: Option<String>,
     /// The claim.
     pub claim: Option<Served>,
-    /// The runner that is registered ahead of a claim, or what is left of it. Its id is no claim's, and it has no run.
+    /// The runner that is registered ahead of a claim, or its remains. Its id is not that of a claim, and it has no
+    /// run.
     #[serde(default)]
     pub ahead: Option<Served>,
-    /// The last one that is over: it is not begun again.
+    /// The last one that is over: it is not started again.
     #[serde(default)]
     pub ahead_over: Option<ClaimId>,
-    /// What the machine keeps for later claims.
+    /// The directories that the machine keeps for later claims.
     #[serde(default)]
     pub kept: KeptDirectories,
 }
 
 impl Served {
-    /// A claim that is new here.
+    /// Creates a claim that is new on this machine.
     pub fn new(id: ClaimId, run: String, stage: ClaimStage) -> Self {
         Self {
             id,
@@ -196,17 +197,18 @@ impl Served {
         }
     }
 
-    /// Whether its runner is to be removed from GitHub here: the operator cannot, for want of its number.
+    /// Returns whether this machine must remove its runner from GitHub: the operator cannot, because it lacks the
+    /// runner's id.
     pub fn removes_its_runner(&self) -> bool {
         self.registered && self.runner_id.is_none()
     }
 
-    /// Whether its jobs may have written into kept directories.
+    /// Returns whether its jobs may have written to kept directories.
     fn may_have_written(&self) -> bool {
         !self.keep.is_empty() && self.since.is_some()
     }
 
-    /// Nothing is left but what it may have written into kept directories.
+    /// Records that nothing is left except possible writes to kept directories.
     fn wiped(&mut self, tainted: Option<&str>, now: Duration) {
         match tainted {
             Some(why) => self.stage = ClaimStage::Unclean(why.to_owned()),
@@ -218,12 +220,12 @@ impl Served {
         }
     }
 
-    /// By which its directories and processes are known.
+    /// Returns the id that its directories and processes use.
     pub fn place(&self) -> &ClaimId {
         self.place.as_ref().unwrap_or(&self.id)
     }
 
-    /// Whose jobs may begin.
+    /// Returns the holder, which determines the jobs that may begin.
     pub fn holder(&self) -> Holder {
         Holder {
             run: self.run.clone(),
@@ -245,7 +247,7 @@ impl Served {
         self.stage = stage;
     }
 
-    /// Where a registration or a listener that failed goes on from.
+    /// Returns the stage from which a failed registration or listener continues.
     fn fallback(&self) -> ClaimStage {
         match self.stage {
             ClaimStage::Configured | ClaimStage::Started(_) | ClaimStage::Listening(_)
@@ -267,7 +269,8 @@ impl Served {
         }
     }
 
-    /// Its runner was started; why nothing proves that this machine is clean from now on, if so.
+    /// Records that its runner was started. Returns the reason why this machine can no longer be proved clean, if there
+    /// is one.
     fn started(&mut self, runner: RunnerProcess) -> Option<String> {
         self.registered = true;
         self.since.get_or_insert(runner.started);
@@ -275,7 +278,7 @@ impl Served {
         self.jobs.single_use().then(|| format!("jobs of claim {} could become root", self.id))
     }
 
-    /// Its single-use registration has served.
+    /// Records that its single-use registration was used up.
     fn used_up(&mut self, runner: Option<RunnerProcess>) {
         self.done = self.seq;
         self.registered = false;
@@ -295,7 +298,7 @@ impl Served {
 }
 
 impl Local {
-    /// Whether nothing of a claim is on the machine: all was cleaned, and nothing was begun since.
+    /// Returns whether nothing of a claim is on the machine: everything was cleaned, and nothing was started since.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         let cleaned = |served: &Served| match served.stage {
@@ -319,14 +322,14 @@ impl Local {
             && self.claim.as_ref().is_none_or(cleaned)
     }
 
-    /// Notes under which number GitHub knows the runner of the claim at hand, if it has one.
+    /// Stores GitHub's id of the current claim's runner, if it has one.
     pub fn registered_as(&mut self, runner_id: Option<u64>) {
         if let Some(served) = self.claim.as_mut().filter(|served| served.registered) {
             served.runner_id = runner_id.or(served.runner_id);
         }
     }
 
-    /// What is known after a task ended. `now` is monotonic, `chance` between 0 and 1.
+    /// Returns the state after a task ended. `now` is monotonic, `chance` between 0 and 1.
     #[must_use]
     pub fn after(mut self, outcome: TaskOutcome, now: Duration, chance: f64) -> Self {
         if let TaskOutcome::Booted(result) = outcome {
@@ -360,7 +363,7 @@ impl Local {
             TaskOutcome::Renewed => served.renewed(),
             TaskOutcome::Failed(failure) => served.failed(failure, now, chance),
             TaskOutcome::Stopped { registered } => {
-                // A single-use runner that was used up may leave its files; nothing is left to remove.
+                // A single-use runner that was used up may leave its files; nothing is left to remove at GitHub.
                 served.registered |= registered && served.mode != Some(Mode::Job);
                 served.refusals = 0;
                 served.succeeded(ClaimStage::Stopped);

@@ -11,15 +11,15 @@ pub enum Sight {
     /// Nothing was read yet.
     #[default]
     Unseen,
-    /// There is no record. Not a command.
+    /// The record does not exist. This is not a command.
     Absent,
-    /// It is unreadable or of a newer schema. Not a command either.
+    /// The record is unreadable or of a newer schema. This is not a command either.
     Unreadable(String),
-    /// The orders in it.
+    /// The orders in the record.
     Orders(Orders),
 }
 
-/// The deadline of the record's state. Only the difference of the two times means anything here.
+/// The deadline of the record's state. Only the difference of the two times is meaningful here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deadline {
     /// `threshold`.
@@ -33,16 +33,16 @@ pub struct Deadline {
 pub struct Orders {
     /// `state`.
     pub state: State,
-    /// `runId`; empty when no run holds the machine.
+    /// `runId`; empty if no run holds the machine.
     pub run: String,
-    /// The repository in `request`, as its key has it; empty where there is none.
+    /// The repository in the key of `request`; empty if there is none.
     pub repository: String,
     /// `claimId`.
     pub claim: Option<ClaimId>,
-    /// `jobs`: what the jobs of the claim may do, or why that cannot be read.
+    /// `jobs`: the permissions of the claim's jobs, or the reason why they cannot be read.
     pub jobs: Result<Jobs, String>,
-    /// `runner`: the package of the claim, and in the pool that of the next one, or why that cannot be read; none where
-    /// it is the one that the machine was launched with.
+    /// `runner`: the package of the claim, and in the pool that of the next one, or the reason why it cannot be read;
+    /// `None` for the one that the machine was launched with.
     pub runner: Result<Option<RunnerPackage>, String>,
     /// `threshold` and `thresholdSetAt`.
     pub deadline: Option<Deadline>,
@@ -58,7 +58,7 @@ pub struct Orders {
     pub held: bool,
     /// `logsRequestedAt`.
     pub logs_requested: Option<Timestamp>,
-    /// `promotion`: the claim it is for, and the names of kept directories that it may change.
+    /// `promotion`: its claim, and the names of kept directories that the claim may change.
     pub promotion: Option<(ClaimId, Vec<String>)>,
 }
 
@@ -72,7 +72,7 @@ impl Sight {
         }
     }
 
-    /// The orders, if there are any.
+    /// Returns the orders, if there are any.
     pub fn orders(&self) -> Option<&Orders> {
         match self {
             Self::Orders(orders) => Some(orders),
@@ -104,7 +104,7 @@ fn orders(item: &Item) -> Result<Orders, String> {
     let some = |name| text(item, name).map(|value| Some(value).filter(|value| !value.is_empty()));
     Ok(Orders {
         held: run.is_empty() && matches!(item.get("hold"), Some(AttributeValue::M(_))),
-        // A request that cannot be read asks for nothing.
+        // A request that cannot be read is ignored.
         logs_requested: time(item, "logsRequestedAt").ok().flatten(),
         state,
         run,
@@ -121,7 +121,7 @@ fn orders(item: &Item) -> Result<Orders, String> {
     })
 }
 
-/// Whatever cannot be read of it keeps nothing.
+/// Reads the promotion. One that cannot be read keeps nothing.
 fn promotion(item: &Item) -> Option<(ClaimId, Vec<String>)> {
     let Some(AttributeValue::M(said)) = item.get("promotion") else { return None };
     let Some(AttributeValue::S(claim)) = said.get("claimId") else { return None };
@@ -133,14 +133,15 @@ fn promotion(item: &Item) -> Option<(ClaimId, Vec<String>)> {
     Some((claim.parse().ok()?, names.iter().map(name).collect::<Option<_>>()?))
 }
 
-/// One that cannot be read is none: the machine serves its claims the normal way.
+/// Reads the registration ahead of a claim. One that cannot be read is ignored: the machine serves its claims the
+/// normal way.
 fn ahead(item: &Item) -> Option<ClaimId> {
     let Some(AttributeValue::M(ahead)) = item.get("ahead") else { return None };
     let Some(AttributeValue::S(id)) = ahead.get("id") else { return None };
     id.parse().ok()
 }
 
-/// `request#<owner>/<repo>#<runId>` (contract, section 1).
+/// Reads the repository from `request#<owner>/<repo>#<runId>` (contract, section 1).
 fn repository(item: &Item) -> Option<String> {
     let Some(AttributeValue::M(request)) = item.get("request") else { return None };
     let Some(AttributeValue::S(pk)) = request.get("pk") else { return None };
@@ -148,7 +149,7 @@ fn repository(item: &Item) -> Option<String> {
     Some(repository.to_owned())
 }
 
-/// A string; empty when there is none.
+/// Reads a string; empty if there is none.
 fn text(item: &Item, name: &str) -> Result<String, String> {
     match item.get(name) {
         None => Ok(String::new()),

@@ -64,12 +64,12 @@ fn judged(sight: &Sight, stored: &Stored, local: &Local) -> Effects {
     effects
 }
 
-/// A runner that did a job ended.
+/// Returns the outcome of a runner that ended after a job.
 fn worked() -> TaskOutcome {
     TaskOutcome::Ended { worked: true, end: RunnerEnd::Lost("its job is done".into()) }
 }
 
-/// What is in progress and what is said, in one line.
+/// Returns the current task and signal, in one line.
 fn answer(sight: &Sight, stored: &Stored, local: &Local) -> String {
     let effects = judged(sight, stored, local);
     let say = effects.status.say.map_or_else(
@@ -304,7 +304,7 @@ fn an_agent_that_lost_its_state_answers_once_and_only_after_reading_its_record()
     assert_eq!(answer(&released, &Stored::Absent, &booted()), "stop c1 / -");
 }
 
-/// A claim that ended before its agent ever saw it held is answered for too, and remembered: the record that shows the
+/// A claim that ended before its agent ever read it as held is answered, too, and remembered: the record that shows the
 /// answer may be read late.
 #[test]
 fn an_agent_that_answered_for_a_claim_it_never_held_never_says_that_it_booted_again() {
@@ -370,7 +370,7 @@ fn a_single_use_box_is_used_once_and_the_run_keeps_its_runner_between_jobs() {
     assert_eq!(effects.status.registration_done, Some(1));
     assert_eq!(effects.status.say.unwrap().signal, Signal::RegOk);
     assert_eq!(answer(&second, &shows(None, ""), &ended), "start c1 / UD_REG_OK c1");
-    // Used up: nothing is registered, so no removal is waited for.
+    // The credential is used up: nothing is registered, so there is no removal to wait for.
     let stopping = judged(&record("idle", "", "c1"), &shows(None, ""), &ended).local;
     let stopped = stopping.after(TaskOutcome::Stopped { registered: true }, NOW, 0.0);
     assert_eq!(answer(&record("idle", "", "c1"), &shows(None, ""), &stopped), "wipe c1 / -");
@@ -384,7 +384,7 @@ fn a_single_use_runner_that_never_listened_is_left_to_the_operator_by_its_number
     let started = begun.local.after(TaskOutcome::Started(RUNNER), NOW, 0.0);
     let released = record("idle", "", "c1");
     let stopping = judged(&released, &shows(None, ""), &started).local;
-    // It was ended before it kept anything of its registration.
+    // It was ended before it stored anything of its registration.
     let stopped = stopping.after(TaskOutcome::Stopped { registered: false }, NOW, 0.0);
     let effects = judged(&released, &shows(None, ""), &stopped);
     assert!(matches!(effects.task, Task::Wipe { wipe: Wipe::Whole, .. }), "{:?}", effects.task);
@@ -519,7 +519,7 @@ fn a_runner_is_started_for_the_run_and_the_repository_of_its_record() {
     assert_eq!((holder.run.as_str(), holder.repository.as_str()), ("42", "acme/web"));
 }
 
-/// A claimed record whose jobs are granted this.
+/// Returns a claimed record that grants this to its jobs.
 fn granting(id: &str, name: &str, value: AttributeValue) -> Sight {
     let mut item =
         with(instance("claimed", "42", id), "registration", sealed(&job_credential(id, 1), &key().public()));
@@ -577,7 +577,7 @@ fn what_is_on_disk_reads_back_without_the_waits() {
     assert_eq!(back, edit(local, |s| s.retry_at = None));
 }
 
-/// A clean machine whose class keeps a directory, and the record's word on it.
+/// Evaluates a clean machine with a class that keeps a directory, for a record with or without a verdict.
 fn settling(record: Sight, retry: Option<Duration>) -> (Effects, Local) {
     let keep = serde_json::from_value(serde_json::json!({"name": "npm", "path": "~/.npm"})).unwrap();
     let local = edit(at("c1", ClaimStage::Settling), |served| {
@@ -605,7 +605,7 @@ fn what_a_claim_wrote_is_kept_by_the_operators_word_for_this_claim_alone() {
         (told("c0", &["npm"]), late, Some(vec![])),
         (record("idle", "", "c1"), soon, None),
         (record("idle", "", "c1"), late, Some(vec![])),
-        // An agent that began again does not wait.
+        // A restarted agent does not wait.
         (record("idle", "", "c1"), None, Some(vec![])),
         // The record names another claim by now.
         (record("claimed", "43", "c2"), soon, Some(vec![])),

@@ -1,4 +1,4 @@
-//! Backoff: how long to wait before the next attempt. Calls to the table and everything that needs GitHub use it.
+//! Backoff: computes the wait before the next attempt. Calls to the table and everything that needs GitHub use it.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// Waits from `first` up to about `limit`, without end.
+    /// Creates waits from `first` up to about `limit`, without end.
     pub fn new(first: Duration, limit: Duration) -> Self {
         let builder = ExponentialBuilder::new()
             .with_min_delay(first)
@@ -23,7 +23,7 @@ impl Backoff {
         Self { builder, waits: builder.build() }
     }
 
-    /// The same, with jitter that this source draws.
+    /// Creates the same waits, with jitter from this source.
     pub fn drawn(first: Duration, limit: Duration, entropy: &dyn Entropy) -> Self {
         let Self { builder, .. } = Self::new(first, limit);
         let mut seed = [0; 8];
@@ -32,25 +32,25 @@ impl Backoff {
         Self { builder, waits: builder.build() }
     }
 
-    /// How long to wait now.
+    /// Returns the current wait.
     pub fn wait(&mut self) -> Duration {
         self.waits.next().expect("the waits have no end")
     }
 
-    /// After a success: begins from the first wait again.
+    /// Restarts from the first wait, after a success.
     pub fn reset(&mut self) {
         self.waits = self.builder.build();
     }
 }
 
-/// A number from 0 to 1.
+/// Returns a random number from 0 to 1.
 pub fn chance(entropy: &dyn Entropy) -> f64 {
     let mut bytes = [0; 4];
     entropy.fill(&mut bytes);
     f64::from(u32::from_le_bytes(bytes)) / f64::from(u32::MAX)
 }
 
-/// The wait after so many failures in a row (from 1), between half and all of 1 s, 2 s, 4 s … 30 s; `chance` is
+/// Returns the wait after so many failures in a row (from 1), between half and all of 1 s, 2 s, 4 s … 30 s; `chance` is
 /// between 0 and 1.
 pub fn after_failures(failures: u32, chance: f64) -> Duration {
     let whole = Duration::from_secs(1 << failures.saturating_sub(1).min(5)).min(Duration::from_secs(30));

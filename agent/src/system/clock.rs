@@ -20,8 +20,8 @@ impl Clock for SystemClock {
         millis(Timestamp::now())
     }
 
-    /// Time since the machine booted, suspension included: it never jumps, and it means the same to an agent that was
-    /// started again.
+    /// Returns the time since the machine booted, suspension included: it never jumps, and it has the same meaning for
+    /// a restarted agent.
     fn elapsed(&self) -> Duration {
         let boot = clock_gettime(ClockId::CLOCK_BOOTTIME).expect("Linux has a boot-time clock");
         Duration::from(boot)
@@ -40,12 +40,13 @@ impl Entropy for SystemEntropy {
     }
 
     fn fill(&self, buffer: &mut [u8]) {
-        // Without it no key is safe: no agent is better than one whose credentials others can open.
+        // Without randomness no key is safe: it is better to have no agent than one with credentials that others can
+        // open.
         OsRng.try_fill_bytes(buffer).expect("the operating system gives random bytes");
     }
 }
 
-/// Names the running boot; boot times of another one mean nothing.
+/// Returns the id of the current boot; boot times of another one are meaningless.
 pub fn boot_id() -> std::io::Result<String> {
     Ok(std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
 }

@@ -12,20 +12,20 @@ use nix::sys::stat::Mode;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Makes a directory that only its owner may enter, and those above it.
+/// Creates a directory that only its owner may enter, and its parents.
 ///
 /// # Errors
-/// What the system says, with the path.
+/// A system call fails; the error contains the path.
 pub fn private_dir(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|e| at(path, &e))?;
-    // One that was there already may have been open to everybody.
+    // An existing directory may have been open to everybody.
     fs::set_permissions(path, Permissions::from_mode(0o700)).map_err(|e| at(path, &e))
 }
 
 /// Replaces a file in one step; it is on the disk when this returns.
 ///
 /// # Errors
-/// What the system says, with the path. The old content is then still there.
+/// A system call fails; the error contains the path. The old content then remains.
 pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     let next = path.with_extension("next");
     let write = || {
@@ -41,15 +41,15 @@ pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
 /// Replaces a file with a value as JSON.
 ///
 /// # Errors
-/// As [`replace`].
+/// The same as [`replace`].
 pub fn save<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
     replace(path, &serde_json::to_vec(value).map_err(|e| at(path, &e.into()))?)
 }
 
-/// Reads a value; none when there is no file.
+/// Reads a value; `None` if there is no file.
 ///
 /// # Errors
-/// The file cannot be read, or holds something else.
+/// The file cannot be read, or contains something else.
 pub fn load<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
     match read(path)? {
         Some(content) => serde_json::from_slice(&content).map(Some).map_err(|e| at(path, &e.into())),
@@ -57,10 +57,10 @@ pub fn load<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
     }
 }
 
-/// Reads a file; none when there is none.
+/// Reads a file; `None` if there is none.
 ///
 /// # Errors
-/// The file is there and cannot be read.
+/// The file exists and cannot be read.
 pub fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
     match fs::read(path) {
         Ok(content) => Ok(Some(content)),
@@ -69,11 +69,11 @@ pub fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
     }
 }
 
-/// Creates an empty file that only its owner may open. A former file of that name is unlinked and not written to: it
-/// may be a link, and a process that has it open does not have the new one.
+/// Creates an empty file that only its owner may open. An existing file of that name is unlinked and not written to: it
+/// may be a link, and a process that has it open has no access to the new one.
 ///
 /// # Errors
-/// What the system says, with the path.
+/// A system call fails; the error contains the path.
 pub fn create_anew(path: &Path) -> io::Result<File> {
     let make = || {
         match fs::remove_file(path) {
@@ -85,20 +85,20 @@ pub fn create_anew(path: &Path) -> io::Result<File> {
     make().map_err(|e| at(path, &e))
 }
 
-/// Opens a directory that others may have put there: itself, not what a link leads to.
+/// Opens a directory that others may have created, without following a link.
 ///
 /// # Errors
-/// What the system says, with the path.
+/// A system call fails; the error contains the path.
 pub fn open_dir(path: &Path) -> io::Result<File> {
     let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW;
     OpenOptions::new().read(true).custom_flags(flags.bits()).open(path).map_err(|e| at(path, &e))
 }
 
-/// Opens a file in a directory for reading that others may have put there. A link, a pipe or a device is refused, and
-/// the call does not wait for a process that holds the other end or a lease.
+/// Opens a file in a directory for reading, where others may have created it. A link, a pipe or a device is refused,
+/// and the call does not wait for a process that holds the other end or a lease.
 ///
 /// # Errors
-/// What the system says, with the path, or that it is no plain file.
+/// A system call fails, or it is not a plain file; the error contains the path.
 pub fn open_plain(dir: impl AsFd, path: &Path) -> io::Result<File> {
     let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
     let file = File::from(openat(dir, path, flags, Mode::empty()).map_err(|e| at(path, &e.into()))?);
@@ -108,7 +108,7 @@ pub fn open_plain(dir: impl AsFd, path: &Path) -> io::Result<File> {
     Err(io::Error::other(format!("{}: not a plain file", path.display())))
 }
 
-/// The same error, with the path it is about.
+/// Adds the path to an error.
 pub fn at(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }

@@ -8,29 +8,29 @@ use runyard_core::model::variable_refusal;
 
 use crate::system::metadata::{ENDPOINT, ENDPOINT_VARIABLE};
 
-/// Where systemd listens, and how often it wants to hear something.
+/// The socket on which systemd receives notifications, and its watchdog interval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listener {
-    /// Its socket; an address that begins with `@` is an abstract one.
+    /// The path of the socket; an address that begins with `@` is an abstract one.
     pub socket: PathBuf,
-    /// The watchdog interval, after which it restarts this process; none where it does not watch.
+    /// The watchdog interval, after which systemd restarts this process; `None` without a watchdog.
     pub watchdog: Option<Duration>,
 }
 
-/// The endpoint of the metadata service (AWS's own variable).
+/// Returns the endpoint of the metadata service (AWS's own variable).
 #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the environment")]
 pub fn metadata_endpoint() -> String {
     let told = std::env::var(ENDPOINT_VARIABLE).ok();
     told.filter(|value| !value.is_empty()).unwrap_or_else(|| ENDPOINT.to_owned())
 }
 
-/// The log filter (`RUST_LOG`); none when it is not set.
+/// Returns the log filter (`RUST_LOG`); `None` if it is not set.
 #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the environment")]
 pub fn log_filter() -> Option<String> {
     std::env::var("RUST_LOG").ok().filter(|value| !value.is_empty())
 }
 
-/// As systemd's protocol has it (`sd_notify(3)`); none where systemd did not start this process.
+/// Returns systemd's socket by its protocol (`sd_notify(3)`); `None` if systemd did not start this process.
 #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the environment")]
 pub fn listener() -> Option<Listener> {
     let socket = std::env::var_os("NOTIFY_SOCKET")?.into();
@@ -38,12 +38,12 @@ pub fn listener() -> Option<Listener> {
     Some(Listener { socket, watchdog: watchdog.map(Duration::from_micros) })
 }
 
-/// Files of variables that systemd puts into this process's environment: the image's two, then the operator's, which
+/// Files of variables that systemd loads into this process's environment: the image's two, then the operator's, which
 /// user data writes.
 const FILES: [&str; 3] = ["/etc/environment", "/etc/runyard/job.env", "/etc/runyard/agent.env"];
 
-/// The variables of this machine that are passed on to scripts, runners and jobs: those that the files name, as systemd
-/// has read them, but for what must not come from there.
+/// Returns the variables of this machine that are passed on to scripts, runners and jobs: those that the files name, as
+/// systemd has read them, except those that must not be set there.
 #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the environment")]
 pub fn of_machine() -> Vec<(String, String)> {
     let texts = FILES.iter().filter_map(|file| std::fs::read_to_string(file).ok());
@@ -59,13 +59,14 @@ pub fn of_machine() -> Vec<(String, String)> {
     names.into_iter().filter_map(passed).collect()
 }
 
-/// The names of what a file of variables sets (`systemd.exec(5)`, `EnvironmentFile=`).
+/// Returns the names of the variables that a file sets (`systemd.exec(5)`, `EnvironmentFile=`).
 fn names(text: &str) -> Vec<String> {
     let lines = text.lines().map(str::trim_start).filter(|line| !line.starts_with(['#', ';']));
     lines.filter_map(|line| Some(line.split_once('=')?.0.trim_end().to_owned())).collect()
 }
 
-/// Of which run and repository a job is, as GitHub's runner tells each of its steps and hooks; empty where it does not.
+/// Returns the run and repository of a job, which GitHub's runner sets for each of its steps and hooks; empty if they
+/// are not set.
 #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the environment")]
 pub fn job() -> (String, String) {
     let told = |name: &str| std::env::var(name).unwrap_or_default();

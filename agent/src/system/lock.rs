@@ -1,4 +1,4 @@
-//! Keeps a second agent from running on the same machine: two agents would fight over one runner.
+//! Prevents a second agent on the same machine: two agents would compete for one runner.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -8,7 +8,7 @@ use std::path::Path;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 
-/// Held for as long as the agent lives; the system releases it however the agent ends.
+/// Held for as long as the agent runs; the system releases it however the agent ends.
 #[derive(Debug)]
 pub struct Lock(#[allow(dead_code, reason = "held, not read")] Flock<File>);
 
@@ -16,7 +16,7 @@ impl Lock {
     /// Takes the lock of a state directory.
     ///
     /// # Errors
-    /// Another agent holds it, or the file cannot be made.
+    /// Another agent holds it, or the file cannot be created.
     pub fn take(state_dir: &Path) -> io::Result<Self> {
         let path = state_dir.join("lock");
         let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);

@@ -1,6 +1,6 @@
 //! Reads the machine's identity and EC2's interruption notices from the instance metadata service, version 2 only: each
-//! request carries a token that was fetched first. A service that does not answer is not an error of the machine; the
-//! caller decides what it means.
+//! request carries a token that was fetched first. A service that does not respond is not an error of the machine; the
+//! caller decides how to handle it.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -13,30 +13,30 @@ use tokio::time::Instant;
 
 use crate::system::backoff::Backoff;
 
-/// Where the service is on every EC2 machine, by IPv4.
+/// IPv4 address of the service on every EC2 machine.
 pub const ENDPOINT: &str = "http://169.254.169.254";
-/// How AWS's own programs are told another place.
+/// The variable with which AWS's own programs are configured for another address.
 pub const ENDPOINT_VARIABLE: &str = "AWS_EC2_METADATA_SERVICE_ENDPOINT";
 
-/// The life of a token; the longest the service gives (EC2 user guide, "Use IMDSv2").
+/// The lifetime of a token; the longest that the service grants (EC2 user guide, "Use IMDSv2").
 const TOKEN_LIFE: Duration = Duration::from_secs(6 * 60 * 60);
-/// Longest question.
+/// Time limit for a request.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// First and longest wait between two tries at boot.
+/// First and longest wait between two attempts at boot.
 const WAITS: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
-/// How long boot keeps asking which machine this is.
+/// How long the identity of the machine is requested at boot.
 const BOOT: Duration = Duration::from_secs(300);
 
-/// Why a question was not answered.
+/// The reason why a request failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MetadataError {
-    /// Unreachable or failing: try again.
+    /// The service is unreachable or failing: try again.
     #[error("the metadata service does not answer: {0}")]
     Unreachable(String),
-    /// It refused.
+    /// The service refused the request.
     #[error("the metadata service refuses: {0}")]
     Refused(StatusCode),
-    /// It sent an answer that makes no sense.
+    /// The service sent an invalid response.
     #[error("the metadata service: {0}")]
     Garbled(String),
 }
@@ -44,13 +44,13 @@ pub enum MetadataError {
 /// The purchasing option of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LifeCycle {
-    /// Spot: EC2 may take it back on short notice.
+    /// Spot: EC2 may reclaim it on short notice.
     Spot,
-    /// On-demand: it stays until we end it.
+    /// On-demand: it runs until we end it.
     OnDemand,
 }
 
-/// Which machine this is.
+/// The identity of this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// Its id.
@@ -59,11 +59,11 @@ pub struct Identity {
     pub arn: InstanceArn,
     /// Its type.
     pub instance_type: String,
-    /// Where it is.
+    /// Its availability zone.
     pub zone: String,
-    /// Whether it may be taken back.
+    /// Whether EC2 may reclaim it.
     pub life_cycle: LifeCycle,
-    /// The table its tags name; none where tags are not shown, which is the default.
+    /// The table that its tags name; `None` if tags are not visible, which is the default.
     pub table: Option<String>,
 }
 
@@ -89,26 +89,26 @@ struct Rebalance {
     notice_time: Timestamp,
 }
 
-/// The metadata service.
+/// A client of the metadata service.
 #[derive(Debug)]
 pub struct Metadata {
     http: Client,
     endpoint: Url,
-    /// With the moment from which it is asked for anew.
+    /// The token, and the time from which a new one is requested.
     token: Mutex<Option<(String, Instant)>>,
 }
 
 impl Metadata {
-    /// The service at an endpoint: scheme, host and port.
+    /// Creates a client for an endpoint: scheme, host and port.
     ///
     /// # Errors
-    /// The endpoint is not an address, or there is no client to be had.
+    /// The endpoint is not an address, or no client can be created.
     pub fn new(endpoint: &str) -> anyhow::Result<Self> {
         let endpoint = Url::parse(endpoint).ok().filter(|url| url.scheme() == "http" && url.has_host());
         let endpoint = endpoint.ok_or_else(|| {
             FieldError::new(ENDPOINT_VARIABLE, "", "not an address", "write http://HOST:PORT, or unset it")
         })?;
-        // A proxy must never see a token, and nobody may send us elsewhere.
+        // A proxy must never see a token, and no response may redirect us.
         let http = Client::builder()
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
@@ -118,10 +118,10 @@ impl Metadata {
         Ok(Self { http, endpoint, token: Mutex::default() })
     }
 
-    /// The identity of this machine. Waits for the service to start, for a limited time.
+    /// Returns the identity of this machine. Waits for the service to start, for a limited time.
     ///
     /// # Errors
-    /// The last one.
+    /// The error of the last attempt.
     pub async fn identity(&self) -> Result<Identity, MetadataError> {
         let mut backoff = Backoff::new(WAITS.0, WAITS.1);
         let until = Instant::now() + BOOT;
@@ -156,14 +156,14 @@ impl Metadata {
         })
     }
 
-    /// What EC2 has announced: the end before the mere advice.
+    /// Returns EC2's announcement: an end takes precedence over a recommendation.
     ///
     /// # Errors
-    /// The service gave no answer.
+    /// The service did not respond.
     pub async fn notice(&self) -> Result<Option<Interruption>, MetadataError> {
         if let Some(text) = self.ask("meta-data/spot/instance-action").await? {
             let SpotAction { action, time } = json(&text)?;
-            // A machine that hibernates is as good as stopped to us.
+            // A machine that hibernates is equivalent to a stopped one here.
             let action = match action.as_str() {
                 "terminate" => InterruptionAction::Terminate,
                 _ => InterruptionAction::Stop,
@@ -180,7 +180,7 @@ impl Metadata {
         self.ask(path).await?.ok_or(MetadataError::Refused(StatusCode::NOT_FOUND))
     }
 
-    /// What is at a path; none when there is nothing.
+    /// Returns the content of a path; `None` if there is none.
     async fn ask(&self, path: &str) -> Result<Option<String>, MetadataError> {
         let mut fresh = false;
         loop {
@@ -189,7 +189,7 @@ impl Metadata {
             match send(request).await {
                 Ok(text) => return Ok(Some(text)),
                 Err(MetadataError::Refused(StatusCode::NOT_FOUND)) => return Ok(None),
-                // The token ran out before its time.
+                // The token expired early.
                 Err(MetadataError::Refused(StatusCode::UNAUTHORIZED)) if !fresh => fresh = true,
                 Err(error) => return Err(error),
             }
@@ -205,7 +205,7 @@ impl Metadata {
         let life = TOKEN_LIFE.as_secs().to_string();
         let asked = self.http.put(self.url("api/token")).header("X-aws-ec2-metadata-token-ttl-seconds", life);
         let token = send(asked).await?;
-        // Well before it runs out.
+        // Well before it expires.
         let until = Instant::now() + TOKEN_LIFE / 2;
         *self.token.lock().expect("no holder panics") = Some((token.clone(), until));
         Ok(token)
@@ -219,7 +219,7 @@ impl Metadata {
 }
 
 async fn send(request: RequestBuilder) -> Result<String, MetadataError> {
-    // Without the address: it may stand in a record.
+    // Without the address: the error may be stored in a record.
     let unreachable = |error: reqwest::Error| MetadataError::Unreachable(error.without_url().to_string());
     let answer = request.send().await.map_err(unreachable)?;
     match answer.status() {

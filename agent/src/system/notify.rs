@@ -1,6 +1,6 @@
-//! Tells systemd that the agent has started and is healthy, by the datagrams of `sd_notify(3)`: one when it is ready,
-//! then one at each half of the watchdog interval. The thread that everything else runs on sends them, so systemd
-//! restarts an agent that hangs.
+//! Notifies systemd that the agent has started and is healthy, by the datagrams of `sd_notify(3)`: one when it is
+//! ready, then one at each half of the watchdog interval. The thread that everything else runs on sends them, so
+//! systemd restarts an agent that hangs.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt;
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::system::environment::Listener;
 
-/// Where `systemd` listens, as it told this process.
+/// The socket on which `systemd` receives notifications of this process.
 #[derive(Debug)]
 pub struct Notify {
     socket: UnixDatagram,
@@ -20,7 +20,7 @@ pub struct Notify {
 }
 
 impl Notify {
-    /// The sender to a listening systemd; none where there is none, which is no error.
+    /// Creates a sender to a listening systemd; `None` if there is none, which is no error.
     pub fn to(listener: Listener) -> Option<Self> {
         match Self::reach(&listener.socket, listener.watchdog) {
             Ok(notify) => Some(notify),
@@ -31,7 +31,7 @@ impl Notify {
         }
     }
 
-    /// An address that begins with `@` is an abstract one.
+    /// Opens a socket for an address. An address that begins with `@` is an abstract one.
     fn reach(address: &Path, watchdog: Option<Duration>) -> io::Result<Self> {
         let address = match address.as_os_str().as_bytes().strip_prefix(b"@") {
             Some(name) => SocketAddr::from_abstract_name(name)?,

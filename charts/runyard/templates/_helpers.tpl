@@ -151,7 +151,7 @@ are. `at` is the value's path. */}}
 {{- $number := and (kindIs "slice" $node.type) (not (kindIs "string" .value)) -}}
 {{- if not $number -}}
 {{- if not (and (kindIs "string" .value) (regexMatch $node.pattern (toString .value))) -}}
-{{- fail (printf "%s: %s does not do; %s" $at (toJson .value) $node.right) -}}
+{{- fail (printf "%s: %s is invalid; %s" $at (toJson .value) $node.right) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

@@ -89,7 +89,7 @@ impl Verb for ApplyArgs {
         for warning in input.wanted.iter().flat_map(|wanted| input.remarks(wanted)) {
             context.screen.remark(warning);
         }
-        // A class exists when its record does, so its launch template comes first, and its queue.
+        // A class exists once its record does, so its launch template and its queue come first.
         let specs: Vec<PoolSpec> = input.wanted.iter().map(|wanted| wanted.spec.clone()).collect();
         for line in launch_templates::keep(&context.environment, input.config.as_ref(), &specs).await? {
             context.screen.say(line);
@@ -149,19 +149,19 @@ impl Verb for DiffArgs {
     }
 }
 
-/// What was asked, checked.
+/// The checked arguments.
 pub(crate) struct ApplyInput {
     config: Option<Config>,
     wanted: Vec<Wanted>,
     how: How,
-    /// How long the operator gives a machine to boot.
+    /// The time that the operator allows a machine to boot.
     created: Duration,
-    /// Whether a person can be asked: the file does not come from where they would answer.
+    /// Whether a person can be asked, which needs a standard input that is not the file.
     askable: bool,
 }
 
 impl ApplyInput {
-    /// What a person may want to know of a spec that is taken: the operator's file may be changed after it.
+    /// Returns remarks about an accepted spec. They are not errors, since the operator's file may be changed after it.
     fn remarks(&self, wanted: &Wanted) -> Vec<String> {
         let path = wanted.path.trim_end_matches('.');
         let shares = self.config.iter().flat_map(|config| {
@@ -184,7 +184,7 @@ fn wanted(file: &Path, stack: &StackArgs, table: &TableName) -> CliResult<Vec<Wa
     Ok(entries.map(wanted).collect())
 }
 
-/// What a machine that hangs at its first boot costs a class that has no room for a second one beside it.
+/// Returns a warning if a machine that hangs at its first boot would block a class that has no room for a second one.
 fn hung_boot(spec: &PoolSpec, created: Duration) -> Option<String> {
     let patience = Duration::from_secs(TIMEOUT_SECONDS);
     (spec.max == 1 && created > patience).then(|| {
@@ -214,7 +214,7 @@ fn show(context: &mut CliContext, plans: &[Planned]) {
     context.screen.document(&json!({"items": items}));
 }
 
-/// Whether a person at the terminal agrees to what lets more in than before.
+/// Asks the person at the terminal about changes that widen access, and returns the answer.
 fn agreed(context: &mut CliContext, plans: &[Planned], askable: bool) -> bool {
     if !askable || plans.iter().all(|plan| !plan.widens()) || !context.screen.can_ask() {
         return false;
@@ -229,7 +229,7 @@ async fn ensure_queue(context: &CliContext, class: &ClassName) -> CliResult {
     let Some(queue) = &context.queue else { return Ok(()) };
     match queue.ensure(class).await {
         Ok(()) => Ok(()),
-        // Queues are hints: where there are none, the records alone do.
+        // Queues are hints: without them, the records suffice.
         Err(QueueError::NoService(why)) => {
             tracing::warn!(%class, %why, "no queue for the class: no SQS there");
             Ok(())
@@ -256,8 +256,8 @@ mod tests {
         assert_eq!(specs[1].reuse_within, runyard_core::model::ReuseWithin::Never);
     }
 
-    /// What a person at a terminal who types this lets `apply` do to a class that few may use; what is asked, and the
-    /// repositories that may use it then.
+    /// Runs `apply` on a restricted class with this typed answer; returns whether it succeeded, the question, and the
+    /// repositories that may use the class afterwards.
     async fn widened(typed: &'static str) -> (bool, String, Vec<String>) {
         let (store, scratch) = (runyard_fakes::MemoryStore::new(), tempfile::tempdir().unwrap());
         let written = |repositories: &str| {

@@ -1,5 +1,5 @@
-//! `runyard delete pool`: drains a class, waits until nothing of it lives, then deletes its record, its queue and its
-//! launch template. Every step may be repeated: after an interruption the same command goes on.
+//! `runyard delete pool`: drains a class, waits until none of its machines is alive, then deletes its record, its queue
+//! and its launch template. Every step may be repeated: after an interruption the same command continues.
 
 use std::time::Duration;
 
@@ -100,7 +100,7 @@ impl Verb for DeleteArgs {
     }
 }
 
-/// What can be deleted.
+/// A record that can be deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Deletable(Option<ClassName>);
 
@@ -121,7 +121,7 @@ fn deletable(text: &str) -> Result<Deletable, runyard_core::model::FieldError> {
     Ok(Deletable(name.map(ClassName::parse).transpose()?))
 }
 
-/// What of a class is there.
+/// The remaining records of a class.
 struct Left {
     live: Vec<Item>,
     launches: usize,
@@ -129,7 +129,7 @@ struct Left {
 }
 
 impl Left {
-    /// Whether nothing of it can come back.
+    /// Returns whether nothing is alive or being launched.
     fn nothing(&self) -> bool {
         self.live.is_empty() && self.launches == 0
     }
@@ -145,13 +145,13 @@ impl Left {
     }
 }
 
-/// What of the class lives, is being launched, or waits.
+/// Reads the machines of the class that are alive, its launches, and its waiting requests.
 async fn left(context: &CliContext, class: &ClassName) -> CliResult<Left> {
     let of = |item: &Item| text_of(item, "resourceClass") == Some(class.as_str());
     let wanted = |item: &Item| {
         of(item)
             && match kind_of(item) {
-                // What cannot be read may live.
+                // An unreadable machine may be alive.
                 Some(Kind::Instance) => {
                     text_of(item, "state").unwrap_or_default().parse::<State>().map_or(true, State::live)
                 }
@@ -177,7 +177,7 @@ async fn left(context: &CliContext, class: &ClassName) -> CliResult<Left> {
     Ok(left)
 }
 
-/// Ends what is idle again and again, and waits until nothing is left.
+/// Repeatedly ends idle machines until nothing is left.
 async fn drained(context: &mut CliContext, args: &DeleteArgs, class: &ClassName) -> CliResult {
     let mut interrupts = Interrupts::listen()?;
     let (end, mut told) = (tokio::time::Instant::now() + args.timeout, String::new());
@@ -217,7 +217,7 @@ async fn drained(context: &mut CliContext, args: &DeleteArgs, class: &ClassName)
     }
 }
 
-/// Ends a machine that has no run; one that was claimed at this moment serves.
+/// Ends a machine that has no run; one that is claimed at this moment continues to serve.
 async fn end_idle(context: &CliContext, item: &Item) -> CliResult {
     let Reading::Record(instance) = read::<Instance>(item) else { return Ok(()) };
     match instance.place() {
@@ -234,13 +234,13 @@ async fn end_idle(context: &CliContext, item: &Item) -> CliResult {
     }
     let write = expire::ending(&instance, millis(context.clock.now()), &context.environment.actor());
     match context.store.write(&write).await {
-        // Somebody was faster: the next look sees what it is now.
+        // Another writer was faster; the next read shows the new state.
         Ok(_) | Err(StoreError::Refused { .. } | StoreError::Contended | StoreError::Throttled) => Ok(()),
         Err(error) => Err(context.failed(&error)),
     }
 }
 
-/// Deletes the record as it is now: paused, with nothing alive.
+/// Deletes the current record, which must be paused and have nothing alive.
 async fn remove(context: &CliContext, class: &ClassName) -> CliResult {
     let key = Pool::key_of(class);
     let attempt = async || -> Result<CliResult, StoreError> {
@@ -258,8 +258,8 @@ async fn remove(context: &CliContext, class: &ClassName) -> CliResult {
     crate::session::polling::again(attempt).await.map_err(|error| context.failed(&error))?
 }
 
-/// What stood beside the record: its queues and its launch template. What could not be deleted is said and fails
-/// nothing: it costs nothing and harms nobody.
+/// Deletes the queues and the launch template of a deleted class. Failures are printed and are not errors, because the
+/// remains cost nothing and harm nobody.
 async fn beside(context: &CliContext, class: &ClassName, pool: &Pool) -> Vec<String> {
     let mut lines = Vec::new();
     if context.queue.is_some()

@@ -66,11 +66,11 @@ impl Verb for DrainArgs {
     }
 }
 
-/// What becomes of a machine.
+/// The result for a machine.
 enum Drained {
-    /// It has ended, or is drained already.
+    /// The machine has ended, or is drained already.
     Already(&'static str),
-    /// The write that was made, or would be.
+    /// The write that was made, or would be made.
     Written(&'static str, Item),
 }
 
@@ -127,7 +127,7 @@ async fn drain(context: &mut CliContext, item: Item, dry_run: bool) -> CliResult
     }
 }
 
-/// The write that keeps a busy machine from being claimed again.
+/// Returns the write that keeps a busy machine from being claimed again.
 fn draining(instance: &Instance, now: Timestamp, by: &str) -> Write {
     let set = attributes([("expiredBy", text(by)), ("updatedAt", text(now))]);
     Write::update(instance.key(), Guard::Version(instance.version), set, one_more(["version"]))

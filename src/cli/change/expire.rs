@@ -75,7 +75,7 @@ impl Verb for ExpireArgs {
         }
         let lost = runs(&items);
         if let Some(question) = question(self, &items, &lost)
-        // Of idle machines nobody loses anything: a script that names a class goes on.
+        // Ending idle machines loses no work, so a script that names a class continues.
         && (!lost.is_empty() || context.screen.can_ask())
         {
             context.screen.confirm(self.yes, "INSTANCE|CLASS", &self.name, &question)?;
@@ -94,15 +94,15 @@ impl Verb for ExpireArgs {
     }
 }
 
-/// What is to end.
+/// The machines to end.
 pub(crate) enum Target {
     /// One machine.
     Instance(Selector),
-    /// The idle ones of a class.
+    /// The idle machines of a class.
     Class(ClassName),
 }
 
-/// What would end, or why it may not.
+/// Prints the machines that would end, or returns why one may not.
 fn would_end(context: &mut CliContext, args: &ExpireArgs, items: &[Item]) -> CliResult {
     for item in items {
         let instance: Instance = readable(item)?;
@@ -139,7 +139,7 @@ async fn idle(context: &CliContext, class: &ClassName, cleaning_too: bool) -> Cl
     context.all_that(wanted).await
 }
 
-/// The runs that would lose a machine.
+/// Returns the runs that would lose a machine.
 fn runs(items: &[Item]) -> Vec<String> {
     let held = |item: &Item| match read::<Instance>(item) {
         Reading::Record(instance) => instance.run().map(ToString::to_string),
@@ -148,13 +148,13 @@ fn runs(items: &[Item]) -> Vec<String> {
     items.iter().filter_map(held).collect()
 }
 
-/// What a person is asked first, if anything is to be asked.
+/// Returns the question to ask first, if there is one.
 fn question(args: &ExpireArgs, items: &[Item], lost: &[String]) -> Option<String> {
     let (number, name) = (items.len(), &args.name);
     match (number, lost) {
         (_, []) if number < 2 => None,
         (_, []) => Some(format!("{number} machines of {name} end. Go on?")),
-        // Without --now it is refused, and says how.
+        // Without --now it is refused, with an error that names the option.
         (_, _) if !args.now => None,
         (_, lost) => Some(format!("Run {} loses its machine {name}. Go on?", lost.join(", "))),
     }
@@ -195,7 +195,7 @@ async fn expire(context: &mut CliContext, item: &Item, args: &ExpireArgs, agreed
     Ok(after)
 }
 
-/// Whether this machine may be ended without another word.
+/// Checks whether this machine may be ended without `--now`.
 fn may_end(instance: &Instance, args: &ExpireArgs) -> CliResult {
     let id = instance.facts.instance_id.to_string();
     if args.now {
@@ -210,7 +210,7 @@ fn may_end(instance: &Instance, args: &ExpireArgs) -> CliResult {
             "release the run first, or add --now to end it anyway",
         ));
     }
-    // Of a whole class only what was idle when it was listed: a claim may have come between.
+    // Of a class, only machines that are still idle are ended: one may have been claimed since it was listed.
     let taken = args.idle && instance.state() != State::Idle;
     if taken {
         let message = format!("is {} by now", instance.state());
@@ -219,7 +219,7 @@ fn may_end(instance: &Instance, args: &ExpireArgs) -> CliResult {
     Ok(())
 }
 
-/// Whether a machine that nobody had when it was looked at may be taken from the run that has it by now.
+/// Checks whether a machine that was free when it was read may be taken from the run that has it now.
 fn still_agreed(instance: &Instance, agreed: bool) -> CliResult {
     let Some(run) = instance.run().filter(|_| !agreed) else { return Ok(()) };
     let message = format!("is {} for run {run} by now", instance.state());
@@ -227,8 +227,8 @@ fn still_agreed(instance: &Instance, agreed: bool) -> CliResult {
     Err(CliFailure::error("INSTANCE", id, message, "run the command again, with --yes to end it anyway"))
 }
 
-/// The write that lets a machine's time be over. Deadlines are the operator's clock, which is not ours: the moment it
-/// set the last one is surely past for it, however wrong our own clock may be.
+/// Returns the write that expires a machine's deadline. Deadlines follow the operator's clock and not ours: the moment
+/// when the last one was set is certainly past for the operator, however wrong our own clock is.
 pub(crate) fn ending(instance: &Instance, now: Timestamp, by: &str) -> Write {
     let at = instance.threshold.map_or(now, |threshold| threshold.set_at.min(now));
     let set = attributes([

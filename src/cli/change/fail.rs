@@ -83,7 +83,7 @@ impl Verb for FailArgs {
     }
 }
 
-/// Writes the wish unless it is there or comes too late; answers the record, and whether it was written.
+/// Writes the request to fail unless it exists or comes too late; returns the record, and whether it was written.
 async fn ask(context: &CliContext, request: &Request) -> CliResult<(Item, bool)> {
     let key = request.key();
     let attempt = async || -> Result<CliResult<(Item, bool)>, StoreError> {

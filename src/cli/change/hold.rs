@@ -166,17 +166,17 @@ fn selector(name: &str) -> CliResult<Selector> {
     Selector::parse(Noun::Instances, id).map_err(|problem| CliFailure::usage(problem.named("INSTANCE")))
 }
 
-/// What a verb does to one machine.
+/// The action of a verb on one machine.
 struct Outcome {
-    /// What becomes of it.
+    /// The description of the result.
     then: String,
-    /// The write; none where there is nothing to do.
+    /// The write; `None` if nothing is to be done.
     write: Option<Write>,
-    /// What happened, for the event: the word, and the sentence behind the machine's id.
+    /// The event: its reason, and the sentence after the machine's id.
     event: (&'static str, String),
 }
 
-/// Does it to one machine, as its record is by then.
+/// Performs the action on the current record of one machine.
 async fn one(
     context: &mut CliContext,
     item: Item,
@@ -220,14 +220,14 @@ async fn one(
     Ok(after)
 }
 
-/// The longest hold of a machine's class, in seconds.
+/// Returns the longest hold of a machine's class, in seconds.
 async fn longest(context: &CliContext, instance: &Instance) -> CliResult<u64> {
     let item = context.item(&Pool::key_of(&instance.facts.resource_class)).await?;
     let pool = item.map(|item| readable::<Pool>(&item)).transpose()?;
     Ok(pool.map_or(MAX_HOLD_SECONDS, |pool| pool.spec.max_hold_seconds))
 }
 
-/// The write of a hold: of the machine as it was read, whoever has it by then.
+/// Returns the write of a hold, on the version that was read, whichever request has the machine.
 fn holding(instance: &Instance, now: Timestamp, by: &str, until: Timestamp) -> Write {
     let hold = BTreeMap::from([("by".to_owned(), text(by)), ("until".to_owned(), text(until))]);
     let set = attributes([("hold", AttributeValue::M(hold.into_iter().collect())), ("updatedAt", text(now))]);

@@ -76,7 +76,7 @@ impl Verb for RefreshArgs {
     }
 }
 
-/// Writes when it was asked for: never before an earlier one, so that the answer is to this asking.
+/// Writes the time of the request, never before an earlier one, so that the resync answers this request.
 async fn ask(context: &CliContext) -> CliResult<Timestamp> {
     let key = Lease::key_of(Lease::RESYNC);
     let attempt = async || -> Result<CliResult<Timestamp>, StoreError> {

@@ -81,7 +81,7 @@ fn machines(text: &str) -> Result<u32, FieldError> {
     })
 }
 
-/// Takes a pool's override away, if it has one.
+/// Removes a pool's override, if it has one.
 pub(crate) async fn reset(context: &mut CliContext, class: &ClassName) -> CliResult {
     let key = Pool::key_of(class);
     let Some(item) = context.item(&key).await? else { return Ok(()) };
@@ -92,11 +92,11 @@ pub(crate) async fn reset(context: &mut CliContext, class: &ClassName) -> CliRes
     write(context, &args).await.map(drop)
 }
 
-/// What became of the write.
+/// The result of the write.
 enum Written {
     /// The record before and after.
     Pool(Item, Item),
-    /// There is no such class.
+    /// The class does not exist.
     NoPool,
 }
 
@@ -129,7 +129,7 @@ async fn write(context: &CliContext, args: &ScaleArgs) -> CliResult<Written> {
     crate::session::polling::again(attempt).await.map_err(|error| context.failed(&error))?
 }
 
-/// The record with this override, or without any.
+/// Returns the record with this override, or without one.
 fn overridden(before: &Item, scale: Option<&PoolOverride>, version: u64, now: Timestamp) -> Item {
     let mut after = before.clone();
     after.remove("override");
@@ -143,7 +143,7 @@ fn overridden(before: &Item, scale: Option<&PoolOverride>, version: u64, now: Ti
     after
 }
 
-/// The override of a record in a word, for its event.
+/// Describes the override of a record for its event.
 fn overridden_by(item: &Item) -> String {
     let scale = readable::<Pool>(item).ok().and_then(|pool| pool.scale);
     scale.map_or_else(|| "no override".into(), |scale| format!("desired {}", scale.desired))

@@ -1,5 +1,5 @@
-//! `runyard ssh`: opens a shell on a machine by AWS's Session Manager. The program `aws` does it; what is missing for it
-//! is said.
+//! `runyard ssh`: opens a shell on a machine with AWS's Session Manager by running the program `aws`; missing
+//! prerequisites are reported.
 
 use std::process::Command;
 

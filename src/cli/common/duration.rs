@@ -11,10 +11,10 @@ const FIX: &str = "write a number and its unit, such as 90s, 30m, 2h or 1h30m";
 /// The longest wait for a request: GitHub itself gives up on a queued job after a day.
 pub(crate) const LONGEST_WAIT: Duration = Duration::from_hours(24);
 
-/// The longest a person's `scale` holds, and the farthest anybody looks back.
+/// The longest `scale`, and the longest period to look back.
 pub(crate) const LONGEST_SCALE: Duration = Duration::from_hours(366 * 24);
 
-/// Reads a positive duration of at most `longest`.
+/// Parses a positive duration of at most `longest`.
 pub(crate) fn parse(text: &str, longest: Duration) -> Result<Duration, FieldError> {
     let refused = |message: &str| Err(FieldError::new("duration", text, message, FIX));
     let Ok(span) = text.trim().parse::<Span>() else {
@@ -31,7 +31,7 @@ pub(crate) fn parse(text: &str, longest: Duration) -> Result<Duration, FieldErro
     }
 }
 
-/// Reads how long a request waits: whole seconds, as its record carries them.
+/// Parses how long a request waits: whole seconds, as in its record.
 pub(crate) fn wait(text: &str) -> Result<Duration, FieldError> {
     let length = parse(text, LONGEST_WAIT)?;
     if length.subsec_nanos() != 0 {
@@ -40,7 +40,7 @@ pub(crate) fn wait(text: &str) -> Result<Duration, FieldError> {
     Ok(length)
 }
 
-/// Reads how long a machine may run: whole minutes, as its record carries them.
+/// Parses how long a machine may run: whole minutes, as in its record.
 pub(crate) fn run(text: &str) -> Result<Duration, FieldError> {
     let length = parse(text, Duration::from_mins(LONGEST_RUNTIME_MINUTES))?;
     if !length.as_secs().is_multiple_of(60) || length.subsec_nanos() != 0 {
@@ -50,22 +50,22 @@ pub(crate) fn run(text: &str) -> Result<Duration, FieldError> {
     Ok(length)
 }
 
-/// Reads how long the command itself waits.
+/// Parses how long the command itself waits.
 pub(crate) fn patience(text: &str) -> Result<Duration, FieldError> {
     parse(text, LONGEST_WAIT)
 }
 
-/// Reads how long a person's `scale` holds.
+/// Parses how long a `scale` holds.
 pub(crate) fn hold(text: &str) -> Result<Duration, FieldError> {
     parse(text, LONGEST_SCALE)
 }
 
-/// Reads how far back somebody looks.
+/// Parses how far to look back.
 pub(crate) fn past(text: &str) -> Result<Duration, FieldError> {
     parse(text, LONGEST_SCALE)
 }
 
-/// A length for people: its two largest units.
+/// Formats a duration for people: its two largest units.
 pub(crate) fn show(length: Duration) -> String {
     let seconds = length.as_secs();
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);

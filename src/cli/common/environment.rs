@@ -1,16 +1,16 @@
-//! The only place of the command line that reads the process's environment: the defaults that GitHub Actions sets, the
-//! files it wants written, and the actor.
+//! The only place of the command line that reads the process's environment: the defaults set by GitHub Actions, the
+//! files for its outputs, and the actor.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// The variables the command line looks at; an empty one counts as not set.
+/// The variables that the command line reads; an empty one counts as not set.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Environment {
     variables: BTreeMap<&'static str, String>,
-    /// Whether a local yard's own variables are chosen: AWS's chains are not asked then.
+    /// Whether a local yard's own variables are chosen; AWS's chains are not used then.
     pub(crate) local: bool,
-    /// The profile of the yard that is chosen, which beats the shell's credentials.
+    /// The profile of the chosen yard, which takes precedence over the shell's credentials.
     pub(crate) profile: Option<String>,
 }
 
@@ -43,28 +43,28 @@ const READ: &[&str] = &[
 ];
 
 impl Environment {
-    /// The environment of this process.
+    /// Returns the environment of this process.
     #[expect(clippy::disallowed_methods, reason = "this is the one place that reads it for the command line")]
     pub(crate) fn of_process() -> Self {
         let set = READ.iter().filter_map(|name| Some((*name, std::env::var(name).ok()?)));
         Self { variables: set.filter(|(_, value)| !value.is_empty()).collect(), ..Self::default() }
     }
 
-    /// An environment made of these variables alone.
+    /// Returns an environment with only these variables.
     #[cfg(test)]
     pub(crate) fn of(pairs: &[(&'static str, &str)]) -> Self {
         let variables = pairs.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
         Self { variables, ..Self::default() }
     }
 
-    /// A variable's value, unless it is not set or empty.
+    /// Returns a variable's value, unless it is not set or empty.
     pub(crate) fn get(&self, name: &'static str) -> Option<&str> {
         debug_assert!(READ.contains(&name), "{name} is not among the variables that are read");
         self.variables.get(name).map(String::as_str)
     }
 
-    /// Takes this value instead of what the shell says; what nobody here reads is left alone. A chosen endpoint is the
-    /// only one.
+    /// Overrides a variable of the shell; variables that are never read are ignored. A chosen endpoint replaces all
+    /// others.
     pub(crate) fn choose(&mut self, name: &str, value: &str) {
         if name == "AWS_ENDPOINT_URL" {
             self.variables.retain(|name, _| !name.starts_with("AWS_ENDPOINT_URL"));
@@ -74,22 +74,22 @@ impl Environment {
         }
     }
 
-    /// Takes this variable for not set.
+    /// Removes a variable.
     pub(crate) fn forget(&mut self, name: &str) {
         self.variables.remove(name);
     }
 
-    /// A variable that names a file.
+    /// Returns a variable as a path.
     pub(crate) fn file(&self, name: &'static str) -> Option<PathBuf> {
         self.get(name).map(PathBuf::from)
     }
 
-    /// Where DynamoDB is, if not at AWS.
+    /// Returns the endpoint of DynamoDB, if it is not AWS's.
     pub(crate) fn endpoint(&self) -> Option<&str> {
         self.get("AWS_ENDPOINT_URL_DYNAMODB").or_else(|| self.get("AWS_ENDPOINT_URL"))
     }
 
-    /// Who is asking, as events name them.
+    /// Returns the name of the user for events.
     pub(crate) fn actor(&self) -> String {
         let user = ["GITHUB_ACTOR", "USER", "LOGNAME"].into_iter().find_map(|name| self.get(name));
         format!("cli:{}", user.unwrap_or("unknown"))

@@ -12,7 +12,7 @@ use runyard_core::ports::StoreError;
 pub(crate) enum Caught {
     /// SIGHUP: the terminal closed.
     Hangup,
-    /// SIGINT: Ctrl-C, or a workflow that was cancelled.
+    /// SIGINT: Ctrl-C, or a cancelled workflow.
     Interrupt,
     /// SIGTERM.
     Terminate,
@@ -27,7 +27,7 @@ impl Caught {
         }
     }
 
-    /// Its name.
+    /// Returns the signal's name.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Hangup => "SIGHUP",
@@ -37,25 +37,25 @@ impl Caught {
     }
 }
 
-/// Why a verb ended without success.
+/// The kind of failure of a verb.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// Something went wrong, or was refused after looking.
+    /// A failure, or a refusal after reading.
     Error,
-    /// The table did not answer this once: whoever waits asks again.
+    /// The table did not respond this time; a wait tries again.
     Unanswered,
-    /// What could be refused without the network.
+    /// Wrong usage that was found without the network.
     Usage,
     /// The request failed.
     RequestFailed,
-    /// The wait ended before what was waited for.
+    /// The wait timed out.
     TimedOut,
     /// A signal ended the wait.
     Signal(Caught),
 }
 
 impl Exit {
-    /// The process's exit code, as the contract has it.
+    /// Returns the process's exit code by the contract.
     pub(crate) const fn code(self) -> u8 {
         match self {
             Self::Error | Self::Unanswered => 1,
@@ -73,12 +73,12 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// What a verb that did not succeed says.
+/// The failure of a verb.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CliFailure {
     /// The exit code.
     pub(crate) exit: Exit,
-    /// What is wrong; at least one.
+    /// The problems; at least one.
     pub(crate) problems: Vec<FieldError>,
 }
 
@@ -89,21 +89,21 @@ impl fmt::Display for CliFailure {
     }
 }
 
-/// What verbs answer.
+/// The result of verbs.
 pub(crate) type CliResult<T = ()> = Result<T, CliFailure>;
 
 impl CliFailure {
-    /// One problem of the wrong-usage kind.
+    /// Creates a usage failure with one problem.
     pub(crate) fn usage(problem: FieldError) -> Self {
         Self { exit: Exit::Usage, problems: vec![problem] }
     }
 
-    /// Several problems of the wrong-usage kind, at least one.
+    /// Creates a usage failure with several problems, at least one.
     pub(crate) fn all_usage(problems: Vec<FieldError>) -> Self {
         Self { exit: Exit::Usage, problems }
     }
 
-    /// One problem found after looking.
+    /// Creates a failure with one problem that was found after reading.
     pub(crate) fn error(
         field: impl Into<String>,
         value: impl Into<String>,
@@ -113,19 +113,19 @@ impl CliFailure {
         Self { exit: Exit::Error, problems: vec![FieldError::new(field, value, message, fix)] }
     }
 
-    /// Whether it says that what was named is not there.
+    /// Returns whether all problems are missing records.
     pub(crate) fn is_missing(&self) -> bool {
         self.problems.iter().all(|problem| problem.message.starts_with("there is no such "))
     }
 
-    /// The same with another exit code.
+    /// Returns the same failure with another exit code.
     #[must_use]
     pub(crate) fn exiting(mut self, exit: Exit) -> Self {
         self.exit = exit;
         self
     }
 
-    /// What the table answered, with what a person does about it.
+    /// Converts an error of the table to a failure with its fix.
     pub(crate) fn of_store(table: &TableName, environment: &Environment, error: &StoreError) -> Self {
         let failure =
             Self::of_environment(environment, error).unwrap_or_else(|| Self::of_table(table, error));
@@ -156,10 +156,10 @@ impl CliFailure {
         Self::error("table", table.as_str(), error.to_string(), fix)
     }
 
-    /// What is wrong with our own surroundings rather than with the table, in one sentence.
+    /// Describes in one sentence a problem of our own environment rather than of the table.
     fn of_environment(environment: &Environment, error: &StoreError) -> Option<Self> {
         match error {
-            // Not a service's answer: nothing was sent for want of them.
+            // Not a response of the service: without credentials nothing was sent.
             StoreError::Denied(why) if why.starts_with("dispatch failure") && why.contains("credential") => {
                 Some(Self::no_credentials(environment, why))
             }
@@ -176,7 +176,7 @@ impl CliFailure {
                 }
                 let local =
                     ["://127.", "://localhost", "://[::1]"].iter().any(|host| endpoint.contains(host));
-                // Refused, or accepted by somebody who hung up: the operator's process serves the table.
+                // Refused, or accepted and closed: the table is served by the operator's process.
                 let refused = why.contains("refused") || why.contains("tcp connect");
                 (local && refused).then(|| Self::nothing_listens(endpoint))
             }
@@ -189,13 +189,13 @@ impl CliFailure {
         }
     }
 
-    /// Nobody serves a table at this address of our own machine.
+    /// Returns the failure for a loopback address where no table is served.
     pub(crate) fn nothing_listens(endpoint: &str) -> Self {
         let fix = "start `runyard up` in its directory, or read the `env` of one that runs: `. DIR/env`";
         Self::error("AWS_ENDPOINT_URL", endpoint, "nothing listens there; is `runyard up` running?", fix)
     }
 
-    /// What AWS's chain of credentials said when it had none.
+    /// Returns the failure for missing credentials, from the message of AWS's chain.
     fn no_credentials(environment: &Environment, why: &str) -> Self {
         let name = environment.get("AWS_PROFILE");
         let last = why.trim().trim_end_matches('.').rsplit(": ").next().unwrap_or_default();
@@ -221,7 +221,7 @@ impl CliFailure {
         Self::error("AWS credentials", "", message, fix)
     }
 
-    /// A record that is there and cannot be used.
+    /// Returns the failure for a record that cannot be parsed.
     pub(crate) fn unreadable(record: &Unreadable) -> Self {
         Self::error(
             "record",
@@ -231,7 +231,7 @@ impl CliFailure {
         )
     }
 
-    /// A record that a newer program wrote.
+    /// Returns the failure for a record of a newer program.
     pub(crate) fn newer(key: &str, schema: u64) -> Self {
         Self::error(
             "schema",
@@ -242,22 +242,22 @@ impl CliFailure {
     }
 }
 
-/// Gathers refusals, so that a person sees all of them at once.
+/// Collects problems, so that a person sees all of them at once.
 #[derive(Debug, Default)]
 pub(crate) struct Problems(Vec<FieldError>);
 
 impl Problems {
-    /// Keeps a refusal.
+    /// Adds a problem.
     pub(crate) fn add(&mut self, problem: FieldError) {
         self.0.push(problem);
     }
 
-    /// The value, or nothing and its refusal kept.
+    /// Returns the value, or adds its problem and returns `None`.
     pub(crate) fn keep<T>(&mut self, result: Result<T, FieldError>) -> Option<T> {
         result.map_err(|problem| self.0.push(problem)).ok()
     }
 
-    /// Fails as wrong usage if anything was refused.
+    /// Returns a usage failure if there are problems.
     pub(crate) fn check(&mut self) -> CliResult {
         if self.0.is_empty() {
             return Ok(());

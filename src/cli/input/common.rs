@@ -1,4 +1,4 @@
-//! The options that every verb takes.
+//! The options of every verb.
 
 use clap::Args;
 use runyard_core::model::TableName;

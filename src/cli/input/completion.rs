@@ -1,5 +1,5 @@
-//! Completion in a shell: the script that a shell loads, and the names that only the table knows (classes, machines,
-//! requests, launches), which are read from it when a person presses TAB.
+//! Completion in a shell: the script that a shell loads, and the names stored in the table (classes, machines,
+//! requests, launches), which are read when a person presses TAB.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -18,15 +18,15 @@ use runyard_core::model::kind_of;
 use runyard_core::model::{AttributeValue, Item, Kind, RecordId, RequestName, TableName};
 use runyard_core::ports::Store as _;
 
-/// The variable by which the script of a shell asks the program for candidates.
+/// The environment variable with which the shell's script asks the program for candidates.
 const VARIABLE: &str = "RUNYARD_COMPLETE";
-/// How long a person waits for names: without an answer of the table by then, none are offered.
+/// Timeout of a completion: if the table does not respond by then, no names are offered.
 const PATIENCE: Duration = Duration::from_millis(1500);
-/// How many pages of the table (1 MB each) one TAB may read.
+/// Maximum number of pages of the table (1 MB each) that one TAB reads.
 const PAGES: usize = 8;
 
-/// Answers the script of a shell, if it is what started the program (`command` is the whole command line). A mistake in
-/// what it asks is as good as no answer.
+/// Answers the shell's script, if it started the program (`command` is the whole command line). An invalid request
+/// counts as answered.
 pub(crate) fn asked(command: fn() -> clap::Command, arguments: &[OsString]) -> bool {
     let current = std::env::current_dir().ok();
     CompleteEnv::with_factory(command)
@@ -35,7 +35,7 @@ pub(crate) fn asked(command: fn() -> clap::Command, arguments: &[OsString]) -> b
         .unwrap_or(true)
 }
 
-/// The script that a shell loads.
+/// Returns the script that a shell loads.
 pub(crate) fn script(shell: Shell) -> String {
     let mut script = Vec::new();
     if let Some(writer) = Shells::builtins().completer(&shell.to_string()) {
@@ -46,19 +46,19 @@ pub(crate) fn script(shell: Shell) -> String {
     String::from_utf8(script).expect("a script is text")
 }
 
-/// The names of resource classes.
+/// Completes the names of resource classes.
 pub(crate) fn classes() -> ArgValueCandidates {
     ArgValueCandidates::new(|| named(&Asked::now(), Kind::Pool))
 }
 
-/// The names of yards.
+/// Completes the names of yards.
 pub(crate) fn yards() -> ArgValueCandidates {
     ArgValueCandidates::new(|| {
         yards::known(&Environment::of_process()).into_iter().map(CompletionCandidate::new).collect()
     })
 }
 
-/// The forms of output.
+/// Completes the output formats.
 pub(crate) fn forms() -> ArgValueCandidates {
     ArgValueCandidates::new(|| {
         let forms = ["text", "wide", "json", "yaml", "name", "csv", "jsonpath=", "custom-columns="];
@@ -66,7 +66,7 @@ pub(crate) fn forms() -> ArgValueCandidates {
     })
 }
 
-/// The kinds of records, or after `KIND/` the names of its records.
+/// Completes the kinds of records, or after `KIND/` the names of its records.
 pub(crate) fn kinds_and_names() -> ArgValueCandidates {
     ArgValueCandidates::new(|| {
         let asked = Asked::now();
@@ -86,12 +86,12 @@ pub(crate) fn kinds_and_names() -> ArgValueCandidates {
     })
 }
 
-/// The names of requests.
+/// Completes the names of requests.
 pub(crate) fn requests() -> ArgValueCandidates {
     ArgValueCandidates::new(|| named(&Asked::now(), Kind::Request))
 }
 
-/// The ids of machines, or with `--idle` the names of resource classes.
+/// Completes the ids of machines, or with `--idle` the names of resource classes.
 pub(crate) fn machines_or_classes() -> ArgValueCandidates {
     ArgValueCandidates::new(|| {
         let asked = Asked::now();
@@ -100,7 +100,7 @@ pub(crate) fn machines_or_classes() -> ArgValueCandidates {
     })
 }
 
-/// The names of the kind of record that stands before them.
+/// Completes the names of the kind of record that precedes them.
 pub(crate) fn of_the_kind_before() -> ArgValueCandidates {
     ArgValueCandidates::new(|| {
         let asked = Asked::now();
@@ -108,11 +108,11 @@ pub(crate) fn of_the_kind_before() -> ArgValueCandidates {
     })
 }
 
-/// The words of the line that is completed.
+/// The words of the line to complete.
 struct Asked(Vec<String>);
 
 impl Asked {
-    /// The words after `--`, which the script of the shell writes before them.
+    /// Reads the words after `--`, which the shell's script writes before them.
     fn now() -> Self {
         let words = std::env::args_os().skip_while(|word| word != "--").skip(1);
         Self(words.filter_map(|word| word.into_string().ok()).collect())
@@ -122,7 +122,7 @@ impl Asked {
         self.0.iter().any(|word| word == option)
     }
 
-    /// The first kind that is named after the verb.
+    /// Returns the first kind named after the verb.
     fn noun(&self) -> Option<Noun> {
         self.0.iter().skip(2).find_map(|word| Noun::from_str(word, false).ok())
     }
@@ -131,7 +131,7 @@ impl Asked {
         TableName::parse(&self.option("--table")?).ok()
     }
 
-    /// What an option was given.
+    /// Returns the value of an option.
     fn option(&self, name: &str) -> Option<String> {
         let after = self.0.windows(2).find(|pair| pair[0] == name).map(|pair| pair[1].as_str());
         let joined = self.0.iter().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
@@ -139,13 +139,13 @@ impl Asked {
     }
 }
 
-/// The names of a kind's records in the table; none when the table is not reached in time.
+/// Reads the names of a kind's records from the table; empty if the table does not respond in time.
 fn named(asked: &Asked, kind: Kind) -> Vec<CompletionCandidate> {
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else {
         return Vec::new();
     };
     let items = runtime.block_on(async { tokio::time::timeout(PATIENCE, items(asked, kind)).await });
-    // A look-up of a name may still hang in a thread: nobody waits for it.
+    // A name lookup may still block a thread; it is not waited for.
     runtime.shutdown_background();
     candidates(&items.unwrap_or_default())
 }
@@ -169,7 +169,7 @@ async fn items(asked: &Asked, kind: Kind) -> Vec<Item> {
     found
 }
 
-/// What a person would type for each of the records, in order, each once, with the state it is in.
+/// Returns the name of each record with its state, sorted and without duplicates.
 fn candidates(items: &[Item]) -> Vec<CompletionCandidate> {
     let mut named: Vec<(String, String)> =
         items.iter().filter_map(|item| Some((name(&RecordId::of(item)?)?, state(item)))).collect();
@@ -181,7 +181,7 @@ fn candidates(items: &[Item]) -> Vec<CompletionCandidate> {
         .collect()
 }
 
-/// The word an item has for where it is, in the attribute its kind has for it; nothing for a pool.
+/// Returns the state or phase of an item; empty for a pool.
 fn state(item: &Item) -> String {
     let word = ["state", "phase"].iter().find_map(|name| match item.get(*name)? {
         AttributeValue::S(word) => Some(word.clone()),

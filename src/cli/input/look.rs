@@ -1,11 +1,11 @@
-//! How a verb looks at records: once or again and again, in one repository or in all.
+//! How a verb reads records: once or repeatedly, in one repository or in all.
 
 use std::time::Duration;
 
 use clap::Args;
 use runyard_core::model::Repository;
 
-/// How often `--watch` looks.
+/// The interval of `--watch`.
 pub(crate) const WATCH: Duration = Duration::from_secs(1);
 
 /// How to look.

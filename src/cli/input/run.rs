@@ -22,7 +22,7 @@ pub(crate) struct RunArgs {
 }
 
 impl RunArgs {
-    /// The repository, run and name that are meant; what is missing or wrong goes to the problems.
+    /// Resolves the repository, run and name; missing and invalid ones are added to the problems.
     pub(crate) fn resolve(
         &self,
         environment: &Environment,
@@ -37,7 +37,7 @@ impl RunArgs {
     }
 }
 
-/// The option's value, else the variable's, else a refusal that names both.
+/// Returns the option's value, else the variable's, else an error that names both.
 pub(crate) fn default_from<T>(
     given: Option<T>,
     environment: &Environment,
@@ -56,7 +56,7 @@ where
     }
 }
 
-/// The repository to look in, if one is given or the environment names one.
+/// Returns the repository to search, if one is given or the environment names one.
 pub(crate) fn repository_hint(
     given: Option<&Repository>,
     environment: &Environment,
@@ -68,7 +68,7 @@ pub(crate) fn repository_hint(
     }
 }
 
-/// A refusal under the name of where the value came from.
+/// Renames the field of an error to the source of the value.
 pub(crate) fn in_field<T>(field: &str, result: Result<T, FieldError>) -> Result<T, FieldError> {
     result.map_err(|problem| problem.named(field))
 }

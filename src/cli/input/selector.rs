@@ -29,7 +29,7 @@ pub(crate) enum Noun {
 }
 
 impl Noun {
-    /// The kind of record.
+    /// Returns the kind of record.
     pub(crate) const fn kind(self) -> Kind {
         match self {
             Self::Instances => Kind::Instance,
@@ -45,14 +45,14 @@ impl Noun {
 pub(crate) struct RequestSelector {
     /// The run.
     pub(crate) run_id: RunId,
-    /// The request's name; any when absent.
+    /// The request's name; any name if `None`.
     pub(crate) name: Option<RequestName>,
-    /// The attempt; the latest when absent.
+    /// The attempt; the latest if `None`.
     pub(crate) attempt: Option<u32>,
 }
 
 impl RequestSelector {
-    /// Reads a selector.
+    /// Parses a selector.
     pub(crate) fn parse(text: &str) -> Result<Self, FieldError> {
         let fix = "write RUN_ID, RUN_ID/NAME or RUN_ID/NAME/ATTEMPT";
         let mut parts = text.split('/');
@@ -72,7 +72,7 @@ impl RequestSelector {
     }
 }
 
-/// Reads the number of an attempt.
+/// Parses the number of an attempt.
 pub(crate) fn attempt(text: &str) -> Result<u32, FieldError> {
     let number = text.parse::<u32>().ok().filter(|n| (1..=1_000_000).contains(n));
     number.ok_or_else(|| {
@@ -88,18 +88,18 @@ pub(crate) fn attempt(text: &str) -> Result<u32, FieldError> {
 /// One record, as a person names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Selector {
-    /// By its id, or its whole ARN.
+    /// A machine by its id or its whole ARN.
     Instance(String),
-    /// By run, name and attempt.
+    /// A request by run, name and attempt.
     Request(RequestSelector),
-    /// By its class.
+    /// A pool by its class.
     Pool(ClassName),
-    /// By its id.
+    /// A launch by its id.
     Launch(LaunchId),
 }
 
 impl Selector {
-    /// Reads a name of this kind.
+    /// Parses a name of this kind.
     pub(crate) fn parse(noun: Noun, name: &str) -> Result<Self, FieldError> {
         match noun {
             Noun::Instances if name.starts_with("arn:") => {
@@ -116,7 +116,7 @@ impl Selector {
         }
     }
 
-    /// The one item it names; a machine's by the beginning of its id too, where that is one machine's alone.
+    /// Finds the one selected item; a machine also by the beginning of its id, if it is unique.
     pub(crate) async fn find(
         &self,
         context: &CliContext,
@@ -128,7 +128,7 @@ impl Selector {
         }
     }
 
-    /// The one item it names in full, as what cannot be undone wants it.
+    /// Finds the one item that is named in full, as irreversible verbs require.
     pub(crate) async fn find_whole(
         &self,
         context: &CliContext,
@@ -160,7 +160,7 @@ async fn by_key(context: &CliContext, key: &RecordId, name: impl ToString) -> Cl
     Err(CliFailure::error(&kind, name, format!("there is no such {kind}"), fix))
 }
 
-/// The id of a machine or a launch.
+/// Returns the id of a machine or a launch.
 fn id_of(item: &Item) -> Option<String> {
     let id = RecordId::of(item)?;
     if let RecordId::Launch(launch) = &id {
@@ -258,7 +258,7 @@ async fn request(
     ))
 }
 
-/// The request a selector names, which must be readable.
+/// Returns the selected request, which must be readable.
 pub(crate) async fn request_record(
     context: &CliContext,
     selector: &RequestSelector,

@@ -7,7 +7,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use runyard_core::model::FieldError;
 
-/// A parser of the words of a closed list, which help and completions then name.
+/// Returns a parser of the words of a closed list, which help and completions then list.
 pub(crate) fn one_of<T>(all: &'static [T], word: fn(T) -> &'static str) -> impl TypedValueParser<Value = T>
 where
     T: Copy + Send + Sync + FromStr<Err = FieldError> + 'static,
@@ -16,7 +16,7 @@ where
     words.try_map(|text| text.parse::<T>())
 }
 
-/// The complaint as a problem.
+/// Converts the parser's error to a problem.
 pub(crate) fn problem(error: &clap::Error) -> FieldError {
     let of = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => text.clone(),
@@ -65,21 +65,21 @@ pub(crate) fn problem(error: &clap::Error) -> FieldError {
             let other = of(ContextKind::PriorArg);
             FieldError::new(field, "", format!("cannot be used with {other}"), "leave one of them out")
         }
-        // clap's own list, which it may lengthen.
+        // clap's `ErrorKind` is not exhaustive.
         _ => FieldError::new(field, value, error.kind().as_str().unwrap_or("wrong usage").to_owned(), help),
     }
 }
 
-/// The verb of ours that other programs call so, or that a slip of the finger hides.
+/// Returns the verb that another program's verb or a typing error stands for.
 fn meant(verb: &str) -> Option<&'static str> {
     const KNOWN: &[(&[&str], &str)] = &[
-        (&["ls", "list", "ps", "show", "gte", "egt", "instances", "machines"], "get instances"),
+        (&["list", "show", "gte", "egt", "instances", "machines"], "get instances"),
         (&["requests", "runs", "queue"], "get requests"),
         (&["pools", "classes"], "get pools"),
         (&["cancel", "stop", "give-back", "return"], "release"),
         (&["abort"], "fail"),
         (&["kill", "terminate", "end"], "expire INSTANCE"),
-        (&["rm", "remove", "del"], "delete pool"),
+        (&["remove", "del"], "delete pool"),
         (&["create", "new", "update"], "apply -f FILE"),
         (&["provison", "provsion", "request", "acquire", "run"], "provision"),
         (&["status", "inspect"], "describe"),
@@ -91,7 +91,7 @@ fn meant(verb: &str) -> Option<&'static str> {
     KNOWN.iter().find(|(words, _)| words.contains(&verb)).map(|(_, ours)| *ours)
 }
 
-/// `--count <N>` as `--count`, `<CLASS>` as `CLASS`, `<--desired <N>|--reset>` as `--desired|--reset`.
+/// Shortens `--count <N>` to `--count`, `<CLASS>` to `CLASS`, and `<--desired <N>|--reset>` to `--desired|--reset`.
 fn option_of(shown: &str) -> String {
     let one = |arg: &str| {
         let word = arg.split_whitespace().next().unwrap_or_default();
@@ -116,10 +116,9 @@ mod tests {
         let fix = |verb: &str| problem(&Cli::try_parse_from(["runyard", verb]).unwrap_err()).fix;
         for (verb, ours) in [
             ("gte", "get instances"),
-            ("ls", "get instances"),
-            ("ps", "get instances"),
+            ("list", "get instances"),
             ("cancel", "release"),
-            ("rm", "delete pool"),
+            ("remove", "delete pool"),
             ("kill", "expire INSTANCE"),
             ("create", "apply -f FILE"),
             ("provison", "provision"),

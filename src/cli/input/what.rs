@@ -1,4 +1,4 @@
-//! What the words after a verb name: kinds (`pools`, `requests,instances`, `all`) or records (`pool small large`,
+//! Parses the words after a verb: kinds (`pools`, `requests,instances`, `all`) or records (`pool small large`,
 //! `pool/small instance/i-402`).
 
 use clap::{Args, ValueEnum as _};
@@ -9,7 +9,7 @@ use crate::common::failure::{CliFailure, CliResult};
 use crate::session::names;
 use runyard_core::model::{ClassName, FieldError};
 
-/// Something that is named: a kind as a whole, or one of its records.
+/// A named target: a whole kind, or one of its records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
     /// The kind.
@@ -30,12 +30,12 @@ pub(crate) struct OneArgs {
 }
 
 impl OneArgs {
-    /// The record of these words.
+    /// Creates the argument from these words.
     pub(crate) const fn of(what: String, name: Option<String>) -> Self {
         Self { what, name }
     }
 
-    /// The record that is meant.
+    /// Returns the selected record.
     pub(crate) fn selector(&self) -> CliResult<Selector> {
         let names: Vec<String> = self.name.iter().cloned().collect();
         let named = targets(&self.what, &names).map_err(CliFailure::usage)?;
@@ -56,7 +56,7 @@ impl OneArgs {
 /// Every kind, in the order in which they are listed.
 const ALL: [Noun; 4] = [Noun::Pools, Noun::Instances, Noun::Requests, Noun::Launches];
 
-/// The kind of this word.
+/// Parses a kind.
 pub(crate) fn noun(word: &str) -> Result<Noun, FieldError> {
     Noun::from_str(word, false).map_err(|_| {
         let known = ["instances", "requests", "pools", "launches", "shares", "all"];
@@ -67,7 +67,7 @@ pub(crate) fn noun(word: &str) -> Result<Noun, FieldError> {
     })
 }
 
-/// What the words name.
+/// Parses the words into targets.
 pub(crate) fn targets(what: &str, names: &[String]) -> Result<Vec<Target>, FieldError> {
     if what.contains('/') {
         return std::iter::once(what).chain(names.iter().map(String::as_str)).map(one).collect();
@@ -92,7 +92,7 @@ pub(crate) fn targets(what: &str, names: &[String]) -> Result<Vec<Target>, Field
         .collect()
 }
 
-/// `KIND/NAME`.
+/// Parses `KIND/NAME`.
 fn one(word: &str) -> Result<Target, FieldError> {
     let Some((kind, name)) = word.split_once('/') else {
         let fix = "write every one as KIND/NAME, or one KIND and then the NAMEs";
@@ -103,7 +103,7 @@ fn one(word: &str) -> Result<Target, FieldError> {
     Ok(Target { noun, selector: Some(selector) })
 }
 
-/// A class by its name, or as `pool/NAME`.
+/// Parses a class, given by its name or as `pool/NAME`.
 pub(crate) fn class_of(text: &str) -> Result<ClassName, FieldError> {
     let pool = ["pool/", "pools/", "po/", "p/"].iter().find_map(|kind| text.strip_prefix(kind));
     ClassName::parse(pool.unwrap_or(text))

@@ -1,5 +1,5 @@
-//! `runyard cost`: what the machines cost, by whom they served, at list prices. Every second of every machine is in
-//! exactly one row; [`runyard_core::ledger`] has the rules.
+//! `runyard cost`: the cost of the machines at list prices, grouped by the users they served. Every second of every
+//! machine is in exactly one row; [`runyard_core::ledger`] has the rules.
 
 mod focus;
 mod report;
@@ -143,7 +143,7 @@ pub(crate) enum By {
     Run,
 }
 
-/// What the options say.
+/// The checked arguments.
 pub(crate) struct Asked {
     prices: Prices,
     teams: BTreeMap<String, String>,

@@ -60,7 +60,7 @@ impl Verb for DescribeArgs {
     }
 }
 
-/// What is looked for.
+/// The selected record.
 pub(crate) struct DescribeTarget(Selector, Option<Repository>);
 
 async fn look(context: &CliContext, target: &DescribeTarget) -> CliResult<Value> {
@@ -92,10 +92,10 @@ fn show(context: &mut CliContext, args: &DescribeArgs, seen: &Value, again: bool
     context.screen.text(&text);
 }
 
-/// A heading, and the attributes below it in their order.
+/// A heading and its attributes, in order.
 type Section = (&'static str, &'static [&'static str]);
 
-/// What stands where. What no section names, such as what a newer program wrote, comes last.
+/// Returns the sections of a kind. Attributes in no section, such as those of a newer program, come last.
 #[expect(clippy::too_many_lines, reason = "a table: the attributes of each kind of record")]
 fn sections(kind: &str) -> &'static [Section] {
     match kind {
@@ -203,11 +203,12 @@ fn sections(kind: &str) -> &'static [Section] {
     }
 }
 
-/// What tells a person nothing: keys, sealed boxes, and what the record is, which the first heading says.
+/// Attributes without information for a person: keys, sealed credentials, and the kind, which the first heading
+/// contains.
 const HIDDEN: &[&str] =
     &["kind", "pk", "sk", "events", "conditions", "agent", "publicKey", "registration", "removal"];
 
-/// A record for a person.
+/// Formats a record for people.
 fn page(screen: &Screen, seen: &Value, now: Timestamp) -> String {
     let Value::Object(map) = seen else { return String::new() };
     let mut left: Vec<&str> = map.keys().map(String::as_str).filter(|name| !HIDDEN.contains(name)).collect();
@@ -264,7 +265,7 @@ fn table(text: &mut String, heading: &str, rows: String) {
     text.push('\n');
 }
 
-/// A heading with attributes below it, their values in a column; nothing where there are none.
+/// Appends a heading with its attributes, their values in a column; nothing if there are no attributes.
 fn section<'a>(
     text: &mut String,
     heading: &str,
@@ -281,7 +282,7 @@ fn section<'a>(
     text.push('\n');
 }
 
-/// The lines of an attribute: one for each field of a map, with its path.
+/// Returns the lines of an attribute: one for each field of a map, with its path.
 fn lines(name: &str, value: &Value, now: Timestamp) -> Vec<(String, String)> {
     let told = match value {
         Value::Object(map) if name == "request" => match subject(map) {
@@ -312,7 +313,7 @@ fn lines(name: &str, value: &Value, now: Timestamp) -> Vec<(String, String)> {
     vec![(plain(name), told)]
 }
 
-/// The request whose key this is, as it is named on the command line.
+/// Returns the command-line name of the request with this key.
 fn subject(key: &serde_json::Map<String, Value>) -> Option<String> {
     let word = |name: &str| key.get(name).and_then(Value::as_str);
     let key = RecordId::new(word("pk")?, word("sk")?);
@@ -320,7 +321,7 @@ fn subject(key: &serde_json::Map<String, Value>) -> Option<String> {
     Some(format!("{}/{}/{}  ({})", id.run_id, id.name, id.attempt, id.repository))
 }
 
-/// A value on one line.
+/// Formats a value on one line.
 fn line(value: &Value) -> String {
     match value {
         Value::String(word) => plain(word),

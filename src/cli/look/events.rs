@@ -87,7 +87,7 @@ impl Verb for EventsArgs {
             };
             let first = seen.is_empty();
             items.retain(|item| self.wants(item) && RecordId::of(item).is_some_and(|key| seen.insert(key)));
-            // What comes later in a watch is always told.
+            // Later events of a watch are always shown.
             let items = if first { self.last(items) } else { items };
             show(context, self.look.watch, first, &items);
             if !self.look.watch || context.screen.closed() {
@@ -99,33 +99,33 @@ impl Verb for EventsArgs {
 }
 
 impl EventsArgs {
-    /// Whether an event is wanted, by its type and its reason.
+    /// Returns whether an event matches the selected type and reasons.
     fn wants(&self, item: &Item) -> bool {
         let reason = text_of(item, "reason").unwrap_or_default();
         self.of_type.is_none_or(|of| text_of(item, "type") == Some(of.as_str()))
             && (self.reason.is_empty() || self.reason.iter().any(|one| one.eq_ignore_ascii_case(reason)))
     }
 
-    /// The last of some events, as many as are wanted of one look.
+    /// Returns the last events, up to the limit.
     fn last(&self, mut items: Vec<Item>) -> Vec<Item> {
         let more = self.limit.map_or(0, |limit| items.len().saturating_sub(limit));
         items.split_off(more)
     }
 }
 
-/// How far back events are told where nobody says.
+/// The default period of events.
 const WEEK: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// What is looked for: one record's events, or all.
+/// The selection: one record's events, or all.
 pub(crate) struct EventsTarget(Option<Selector>, Option<Repository>);
 
-/// The events of a record, oldest first.
+/// Reads the events of a record, oldest first.
 pub(crate) async fn of(context: &CliContext, id: &RecordId) -> CliResult<Vec<Item>> {
     let week = context.clock.now().saturating_sub(WEEK).unwrap_or(Timestamp::MIN);
     of_since(context, id, week).await
 }
 
-/// The events of a record that both tables have, the history table's since then.
+/// Reads the events of a record from both tables; those of the history table since the given time.
 async fn of_since(context: &CliContext, id: &RecordId, since: Timestamp) -> CliResult<Vec<Item>> {
     let pk = id.pk();
     let mut items = context.under(&pk, "event#").await?;
@@ -133,7 +133,7 @@ async fn of_since(context: &CliContext, id: &RecordId, since: Timestamp) -> CliR
     Ok(in_order(items))
 }
 
-/// Events in the order in which they happened, each once: one whose write failed half may be in both tables.
+/// Sorts events by time and removes duplicates: after a write that failed halfway an event may be in both tables.
 fn in_order(items: Vec<Item>) -> Vec<Item> {
     let keyed = items.into_iter().map(|item| (RecordId::of(&item).map(|key| (key.sk(), key.pk())), item));
     keyed.collect::<BTreeMap<_, _>>().into_values().collect()
@@ -148,7 +148,7 @@ async fn all(context: &CliContext, since: Option<Timestamp>) -> CliResult<Vec<It
     Ok(in_order(items))
 }
 
-/// Whether it happened since then, or when is not to be read: what is odd is rather shown than hidden.
+/// Returns whether an event happened since the given time; an event with an unreadable time is shown.
 fn happened(item: &Item, since: Option<Timestamp>) -> bool {
     since.is_none_or(|since| time_of(item, "at").is_none_or(|at| at >= since))
 }
@@ -166,24 +166,24 @@ fn show(context: &mut CliContext, watch: bool, first: bool, items: &[Item]) {
         context.screen.remark("there are no events");
     }
     if !items.is_empty() && !context.screen.format.for_programs() {
-        // What goes on below is read later: only a moment says then when it was.
+        // The output of a watch is read later, so it needs absolute times.
         let now = (!watch && context.screen.format != Format::Wide).then(|| context.clock.now());
         let text = lines(&context.screen, items, now, first);
         context.screen.text(&text);
     }
 }
 
-/// Events as a table.
+/// Formats events as a table.
 pub(crate) fn table(screen: &Screen, items: &[Item], now: Option<Timestamp>) -> String {
     lines(screen, items, now, true)
 }
 
-/// Events as lines: how long ago they were, or when, if no moment is given; with heads or as the continuation of a
-/// list. What type they are of is said where one is a warning, and where all come one by one.
+/// Formats events as lines: with their age, or with their time if `now` is not given; with headings or as the
+/// continuation of a list. Types are shown if one of the events is a warning, and always in a continued list.
 fn lines(screen: &Screen, items: &[Item], now: Option<Timestamp>, first: bool) -> String {
     let attribute = |item: &Item, name: &str| text_of(item, name).unwrap_or_default().to_owned();
     let change = |item: &Item| match (attribute(item, "from"), attribute(item, "to")) {
-        // What stays where it is has no change to show; the message says what happened.
+        // If the state does not change, only the message describes the event.
         (from, to) if from == to => String::new(),
         (from, to) => format!("{from} → {to}"),
     };
@@ -217,7 +217,7 @@ fn lines(screen: &Screen, items: &[Item], now: Option<Timestamp>, first: bool) -
     if first { columns(screen, &heads, rows) } else { more_columns(screen, &heads, rows) }
 }
 
-/// A subject's pk, an instance's by its id alone.
+/// Shortens a subject's pk; an instance is shown by its id alone.
 fn short(subject: &str) -> String {
     match (subject.split_once('#'), subject.rsplit_once('/')) {
         (Some(("instance", _)), Some((_, id))) => format!("instance {id}"),

@@ -77,17 +77,17 @@ impl Verb for GetArgs {
         let named = targets.iter().any(|target| target.selector.is_some());
         match targets.as_slice() {
             [Target { noun, .. }] => self.only.check(*noun)?,
-            // They are no records: they stand in none of the other lists.
+            // Shares are not records, so they are not in the other lists.
             several if several.iter().any(|target| target.noun == Noun::Shares) => {
                 let problem =
                     FieldError::new("KIND", &self.what, "lists shares beside others", "get shares alone");
                 return Err(CliFailure::usage(problem));
             }
-            // Of several kinds, those that have what is asked for are meant.
+            // Of several kinds, those with the selected attributes are listed.
             [..] => {}
         }
         let given = self.look.repository.as_ref();
-        // A list is of everything; only a run's id may need its repository.
+        // A list covers all repositories; only a run's id may need its repository.
         let hint = if named { repository_hint(given, start.environment) } else { Ok(given.cloned()) };
         Ok(GetTarget { targets, repository: hint.map_err(CliFailure::usage)? })
     }
@@ -136,7 +136,7 @@ struct Only {
 }
 
 impl Only {
-    /// Refuses what no record of this kind has.
+    /// Refuses filters that do not apply to records of this kind.
     fn check(&self, noun: Noun) -> CliResult {
         let mut problems = Problems::default();
         let kind = plural(noun);
@@ -165,7 +165,7 @@ impl Only {
         problems.check()
     }
 
-    /// Whether an item is one of them, by what it says itself: also one that cannot be read as a whole.
+    /// Returns whether an item matches, by its own attributes, so that unreadable items can match too.
     fn accepts(&self, item: &Item) -> bool {
         let says = |name: &str, word: Option<&str>, absent: Option<&str>| {
             let Some(word) = word else { return true };
@@ -178,11 +178,11 @@ impl Only {
         says("resourceClass", self.class.as_ref().map(ClassName::as_str), None)
             && says("state", self.state.map(State::as_str), None)
             && says("usageClass", self.usage_class.map(UsageClass::as_str), None)
-            // One that no operator has seen yet has none.
+            // A request that no operator has read yet has no phase.
             && says("phase", self.phase.map(Phase::as_str), Some(Phase::Pending.as_str()))
     }
 
-    /// Whether it is a request or a machine that has ended, and nobody asked for such.
+    /// Returns whether the item is an ended request or machine that was not asked for.
     fn hides(&self, item: &Item, order: &Order) -> bool {
         let (over, asked) = match kind_of(item) {
             Some(Kind::Request) => {
@@ -200,7 +200,7 @@ impl Only {
         over && !asked && !self.all
     }
 
-    /// What an empty list is not to say of all there are.
+    /// Returns the qualifier in the message about an empty list.
     const fn such(&self) -> &'static str {
         match (&self.class, self.state, self.phase, self.usage_class) {
             (None, None, None, None) => "",
@@ -209,14 +209,14 @@ impl Only {
     }
 }
 
-/// What is looked for.
+/// The selected records.
 pub(crate) struct GetTarget {
     targets: Vec<Target>,
     repository: Option<Repository>,
 }
 
 impl GetTarget {
-    /// The kinds, each once.
+    /// Returns the kinds without duplicates.
     fn nouns(&self) -> Vec<Noun> {
         let mut nouns: Vec<Noun> = Vec::new();
         for target in &self.targets {
@@ -227,20 +227,20 @@ impl GetTarget {
         nouns
     }
 
-    /// Whether it is one record, which is shown as an object rather than a list.
+    /// Returns whether exactly one record is selected, which is shown as an object and not as a list.
     fn single(&self) -> bool {
         matches!(self.targets.as_slice(), [Target { selector: Some(_), .. }])
     }
 }
 
-/// What one look saw.
+/// The result of one read.
 #[derive(Default)]
 struct Listing {
     items: Vec<(Noun, Item)>,
     everything: Vec<Item>,
-    /// The machines of each class by state, where pools are listed.
+    /// The machines of each class by state, if pools are listed.
     machines: Option<BTreeMap<String, Counts>>,
-    /// How many ended requests and instances are not listed.
+    /// Number of ended requests and instances that are not listed.
     hidden: usize,
     document: Value,
     mark: String,
@@ -272,7 +272,8 @@ async fn look(context: &CliContext, args: &GetArgs, target: &GetTarget) -> CliRe
     Ok(seen)
 }
 
-/// The items of the kinds, those of their agents that a table of machines shows, and how many are hidden.
+/// Reads the items of the selected kinds, with the agents that a table of machines shows and the number of hidden
+/// items.
 async fn list(context: &CliContext, args: &GetArgs, target: &GetTarget) -> CliResult<Listing> {
     let (nouns, only) = (target.nouns(), &args.only);
     let noun = |item: &Item| nouns.iter().copied().find(|noun| kind_of(item) == Some(noun.kind()));
@@ -317,7 +318,7 @@ fn counted(machines: &mut BTreeMap<String, Counts>, item: &Item) {
     }
 }
 
-/// Since when a request is there: they are listed by their age, which their keys do not tell.
+/// Returns when a request was created: requests are listed by age, which their keys do not contain.
 fn born(noun: Noun, item: &Item) -> Option<Timestamp> {
     match noun {
         Noun::Requests => time_of(item, "acceptedAt").or_else(|| time_of(item, "createdAt")),

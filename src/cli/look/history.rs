@@ -1,4 +1,4 @@
-//! `runyard history export`: what is over, as lines of JSON, the oldest first; and how verbs read the history table.
+//! `runyard history export`: finished activity as lines of JSON, oldest first; and the reading of the history table.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -54,7 +54,7 @@ impl Verb for HistoryArgs {
             None => {
                 let mut to = BufWriter::new(std::io::stdout().lock());
                 let failed = |error: std::io::Error| match error.kind() {
-                    // A reader that left has seen enough.
+                    // A reader that closes the pipe has seen enough.
                     std::io::ErrorKind::BrokenPipe => Stopped::Left,
                     _ => {
                         Stopped::Failed(CliFailure::error("stdout", "", error.to_string(), "write to --file"))
@@ -110,7 +110,7 @@ pub(crate) struct ExportArgs {
     file: Option<PathBuf>,
 }
 
-/// Why nothing more is written.
+/// Why the export stops.
 enum Stopped {
     Left,
     Failed(CliFailure),
@@ -130,11 +130,11 @@ async fn export(
     .await
 }
 
-/// Calls `take` with each line that was over from `since` to `until`, both included, in the order of their times. Of a
-/// day its events come last. Lines of a newer program that cannot be read are told of and left out.
+/// Calls `take` with each line that ended from `since` to `until`, both included, in the order of their times. The
+/// events of a day come after its other lines. Lines of a newer program that cannot be read are reported and omitted.
 ///
 /// # Errors
-/// There is no history table, or it cannot be read; and those of `take`.
+/// The history table does not exist or cannot be read; and the errors of `take`.
 pub(crate) async fn each(
     context: &CliContext,
     since: Timestamp,
@@ -163,10 +163,10 @@ pub(crate) async fn each(
     Ok(())
 }
 
-/// Whether there is a history table that this person may read.
+/// Returns whether there is a history table that this person may read.
 ///
 /// # Errors
-/// The table did not answer.
+/// The table did not respond.
 pub(crate) async fn is_there(context: &CliContext) -> CliResult<bool> {
     let Some(store) = context.history.as_deref() else { return Ok(false) };
     let Some(pk) = partitions(day_of(context.clock.now())).next() else { return Ok(false) };
@@ -180,10 +180,11 @@ pub(crate) async fn is_there(context: &CliContext) -> CliResult<bool> {
     }
 }
 
-/// Why there is no history to read, for a yard whose name leaves room for its table; none when there is one.
+/// Returns why there is no history to read, for a yard whose name is short enough for the table; `None` if there is
+/// one.
 ///
 /// # Errors
-/// The table did not answer.
+/// The table did not respond.
 pub(crate) async fn missing(context: &CliContext) -> CliResult<Option<String>> {
     let Some(store) = context.history.as_deref() else { return Ok(None) };
     match store.query("history#", "", None).await {
@@ -193,7 +194,7 @@ pub(crate) async fn missing(context: &CliContext) -> CliResult<Option<String>> {
     }
 }
 
-/// The lines that items are, by time and then by key.
+/// Parses items into lines, sorted by time and then by key.
 fn read(items: &[Item]) -> Vec<HistoryLine> {
     let line = |item| match HistoryLine::of_item(item) {
         Ok(line) => Some(line),
@@ -235,8 +236,8 @@ async fn under(store: &dyn Store, pk: &str, sk_prefix: &str) -> Result<Vec<Item>
     }
 }
 
-/// The events that the history table has of one subject, or of all, as the yard's table would have them. None where
-/// there is no such table, or no right to it: then the yard's table has what there is.
+/// Reads the events of one subject, or of all, from the history table in the form of the yard's table. Empty if the
+/// table does not exist or may not be read: then the yard's table has all that is available.
 pub(crate) async fn events(
     context: &CliContext,
     subject: Option<&str>,

@@ -1,5 +1,5 @@
-//! `runyard logs`: what the agent, the first boot, the runner and the post-run script of a machine wrote. Its agent
-//! writes them into a record of their own when something failed, and when a person asks.
+//! `runyard logs`: the output of a machine's agent, first boot, runner and post-run script. The agent writes it to a
+//! record of its own when something fails, and when a person asks for it.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ use runyard_core::model::{
 use runyard_core::ports::StoreError;
 use runyard_core::redact::redact;
 
-/// Most machines of a request whose logs are shown.
+/// Maximum number of a request's machines whose logs are shown.
 const MACHINES: usize = 20;
 
 /// Shows what was written on a machine.
@@ -143,29 +143,29 @@ impl Verb for LogsArgs {
     }
 }
 
-/// How long `--follow` waits from one answer to the next question.
+/// How long `--follow` waits after a response before it asks again.
 const FOLLOW: Duration = Duration::from_secs(5);
 
 /// The lines of each part that were shown last.
 type Shown = std::collections::BTreeMap<(String, String), Vec<String>>;
 
 impl LogsArgs {
-    /// Whether a log was written before what is asked for.
+    /// Returns whether a log is older than the requested period.
     fn is_too_old(&self, log: &Item, now: Timestamp) -> bool {
         let since = self.since.map(|length| now.saturating_sub(length).unwrap_or(Timestamp::MIN));
         since.zip(time_of(log, "at")).is_some_and(|(since, at)| at < since)
     }
 }
 
-/// The lines of a part that were not there before: a part is the end of a longer text, so what it has in common with the
-/// last one is the end of that and the beginning of this.
+/// Returns the new lines of a part. A part is the end of a longer text, so its overlap with the previous read is the
+/// end of the old and the beginning of the new part.
 fn new_lines<'a>(before: &[String], now: &'a [String]) -> &'a [String] {
     let common = (0..=before.len().min(now.len())).rev();
     let mut common = common.filter(|count| before[before.len() - count..] == now[..*count]);
     &now[common.next().unwrap_or_default()..]
 }
 
-/// The machines that a request holds or held, as far as their records are there.
+/// Returns the machines that a request holds or held, if their records exist.
 async fn of_request(context: &CliContext, request: &Request) -> CliResult<Vec<Item>> {
     let status = &request.status;
     let ids = if status.instances.is_empty() { &status.served } else { &status.instances };
@@ -180,12 +180,12 @@ async fn of_request(context: &CliContext, request: &Request) -> CliResult<Vec<It
     Ok(machines)
 }
 
-/// The `log` record of a machine.
+/// Reads the `log` record of a machine.
 pub(crate) async fn stored(context: &CliContext, arn: &InstanceArn) -> CliResult<Option<Item>> {
     context.item(&RecordId::new(Agent::key_of(arn).pk(), "log")).await
 }
 
-/// The logs of a machine: those that its agent writes now, or those it wrote last.
+/// Returns the logs of a machine: newly requested from its agent, or those stored last.
 async fn of_machine(
     context: &mut CliContext,
     args: &LogsArgs,
@@ -234,7 +234,7 @@ async fn of_machine(
     }
 }
 
-/// Why there are no logs to show without asking for them.
+/// Returns the failure for logs that are not stored and are not requested.
 fn nothing_stored(id: &str, ended: bool) -> CliFailure {
     let (message, fix) = if ended {
         (
@@ -247,7 +247,7 @@ fn nothing_stored(id: &str, ended: bool) -> CliFailure {
     CliFailure::error("INSTANCE", id, message, fix)
 }
 
-/// Writes that the logs are wanted: never at the time of an earlier request, so that the answer is to this one.
+/// Writes the request for logs, with a time after that of earlier requests, so that the response belongs to this one.
 async fn ask(context: &CliContext, arn: &InstanceArn) -> CliResult<Timestamp> {
     let key = Instance::key_of(arn);
     let by = context.environment.actor();
@@ -281,8 +281,8 @@ async fn ask(context: &CliContext, arn: &InstanceArn) -> CliResult<Timestamp> {
     Ok(asked)
 }
 
-/// The parts of a `log` record: name and text. They come from a machine that others used, so what should have been left
-/// out there is left out again.
+/// Returns the parts of a `log` record: name and text. They come from a machine that others used, so credentials are
+/// redacted again.
 pub(crate) fn parts(log: &Item) -> Vec<(String, String)> {
     let Some(AttributeValue::L(parts)) = log.get("parts") else { return Vec::new() };
     let part = |part: &AttributeValue| {

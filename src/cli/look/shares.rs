@@ -1,4 +1,4 @@
-//! `runyard get shares`: what each share of the classes that are shared used, holds and waits for.
+//! `runyard get shares`: the usage, the machines and the waiting demand of each share of the classes that are shared.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use crate::output::table::columns;
 use runyard_core::explain;
 use runyard_core::model::{ClassName, Item};
 
-/// The shares of all classes, or of one, as a program reads them; those that used most for their weight come last.
+/// Returns the shares of all classes, or of one, for programs; those with the highest use for their weight come last.
 pub(crate) fn document(everything: &[Item], class: Option<&ClassName>, now: Timestamp) -> Value {
     let (yard, now, _) = explain::picture(everything, now);
     let classes = yard.classes().map(|(name, _)| name).filter(|name| class.is_none_or(|only| only == *name));
@@ -36,12 +36,12 @@ pub(crate) fn document(everything: &[Item], class: Option<&ClassName>, now: Time
     json!({"items": items, "braked": explain::braked(&yard, now)})
 }
 
-/// Whether there is none.
+/// Returns whether the document has no shares.
 pub(crate) fn is_empty(document: &Value) -> bool {
     ["items", "braked"].iter().all(|part| document[part].as_array().is_none_or(Vec::is_empty))
 }
 
-/// The oldest of the requests that hold a part, and how many there are beside it.
+/// Returns the oldest of the requests that hold a part, and the number of the others.
 fn kept_for(holders: &Value) -> String {
     let all: Vec<&str> = holders.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     match all.as_slice() {
@@ -51,7 +51,7 @@ fn kept_for(holders: &Value) -> String {
     }
 }
 
-/// The same for a person.
+/// Formats the shares for people.
 pub(crate) fn table(screen: &Screen, document: &Value) -> String {
     const HEADS: &[&str] = &[
         "CLASS",

@@ -1,5 +1,5 @@
-//! `runyard top`: who uses the yard, by repository or by class: what runs and waits now, and machine-minutes of what the
-//! records still tell (requests are kept seven days after their end).
+//! `runyard top`: the users of the yard, by repository or by class: running and waiting machines now, and the
+//! machine-minutes in the stored records (requests are kept seven days after their end).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -88,12 +88,12 @@ enum By {
     Class,
 }
 
-/// What one of them uses.
+/// The usage of one row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Usage {
     /// Machines that serve it now.
     machines: u32,
-    /// Machines it waits for now.
+    /// Machines that it waits for now.
     waiting: u32,
     requests: u32,
     failed: u32,
@@ -145,15 +145,15 @@ fn usage(items: &[Item], by: By, since: Timestamp, now: Timestamp) -> BTreeMap<S
     all
 }
 
-/// How many machines a request had, or has.
+/// Returns how many machines a request has or had.
 fn machines(request: &Request) -> u64 {
     let status = &request.status;
-    // One whose machine was replaced had as many at a time as it asked for.
+    // A request whose machine was replaced had no more at a time than it asked for.
     let most = status.served.len().min(request.intent.count as usize);
     most.max(status.instances.len()) as u64
 }
 
-/// From when to when a request had its machines.
+/// Returns the period in which a request had its machines.
 fn span(request: &Request, now: Timestamp) -> (Timestamp, Timestamp) {
     let status = &request.status;
     let from = status.ready_at.or(status.accepted_at).or(request.intent.created_at).unwrap_or(now);

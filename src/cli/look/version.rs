@@ -1,4 +1,4 @@
-//! `runyard version`: the versions of this program, of the operator that leads, and of the agents.
+//! `runyard version`: the versions of this program, of the leading operator, and of the agents.
 
 use std::collections::BTreeMap;
 
@@ -63,13 +63,13 @@ impl Verb for VersionArgs {
 
 const OURS: &str = env!("CARGO_PKG_VERSION");
 
-/// This program's version alone.
+/// Prints only this program's version.
 pub(crate) fn client(screen: &mut Screen) {
     screen.say(format!("client    {OURS}"));
     screen.document(&json!({"client": OURS}));
 }
 
-/// How many live machines have which agent.
+/// Counts the live machines by agent version.
 fn agents(items: &[Item]) -> BTreeMap<String, u32> {
     let live = |item: &Item| {
         text_of(item, "state").and_then(|state| state.parse::<State>().ok()).is_some_and(State::live)

@@ -1,4 +1,4 @@
-//! `runyard operator`: starts the operator with its environment and maps its end to an exit code.
+//! `runyard operator`: starts the operator with its environment and maps its result to an exit code.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -13,7 +13,7 @@ use runyard_operator::config::Config;
 use runyard_operator::wire::WireError;
 use runyard_operator::{config, telemetry, wire};
 
-/// How long a health check waits for an answer.
+/// Timeout of a health check.
 const HEALTH: Duration = Duration::from_secs(4);
 
 /// Runs the daemon.
@@ -32,7 +32,7 @@ pub(crate) struct OperatorArgs {
     healthcheck: bool,
 }
 
-/// `runyard operator`.
+/// Runs `runyard operator`.
 pub(crate) fn operator(args: &OperatorArgs, table: Option<TableName>) -> CliResult {
     let environment_variables = environment_variables(table);
     let config = Config::load(args.config.as_deref(), environment_variables.clone().into_iter())
@@ -53,10 +53,10 @@ pub(crate) fn operator(args: &OperatorArgs, table: Option<TableName>) -> CliResu
     runtime()?.block_on(wire::operator(&config, &environment_variables)).map_err(|error| of_wire(&error))
 }
 
-/// Asks the operator that listens at this address of this machine whether it lives.
+/// Asks the operator that listens at this address of this machine whether it is alive.
 ///
 /// # Errors
-/// Why it counts as dead.
+/// The reason why it is not alive.
 async fn lives(listen: SocketAddr) -> Result<(), String> {
     let mut address = listen;
     match listen.ip() {
@@ -70,7 +70,7 @@ async fn lives(listen: SocketAddr) -> Result<(), String> {
     if answer.status().is_success() { Ok(()) } else { Err(format!("answers {}", answer.status())) }
 }
 
-/// The environment, with what the command line says over it.
+/// Returns the environment, overridden by the command line.
 pub(crate) fn environment_variables(table: Option<TableName>) -> BTreeMap<String, String> {
     let mut all: BTreeMap<String, String> = config::environment().collect();
     all.extend(table.map(|table| ("RUNYARD_TABLE".to_owned(), table.to_string())));
@@ -82,7 +82,7 @@ pub(crate) fn runtime() -> CliResult<tokio::runtime::Runtime> {
     built.map_err(|error| CliFailure::error("runtime", "", error.to_string(), "run the command again"))
 }
 
-/// Why the operator did not start or stopped, with the configuration's problems as wrong usage.
+/// Converts an error of the operator to a failure; problems of the configuration are usage errors.
 pub(crate) fn of_wire(error: &WireError) -> CliFailure {
     let problem = match error {
         WireError::Config(errors) => Some(CliFailure::all_usage(errors.problems().to_vec())),
@@ -100,7 +100,7 @@ pub(crate) fn of_wire(error: &WireError) -> CliFailure {
     })
 }
 
-/// An error and what caused it.
+/// Formats an error with its causes.
 pub(crate) fn said(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -126,7 +126,7 @@ mod tests {
         runtime().unwrap().block_on(lives(address))
     }
 
-    /// What a health check says of an operator that is configured to listen there and whose answer is this one.
+    /// Runs a health check of an operator that is configured to listen there and responds like this.
     fn checked(listen: &str, answer: &'static str) -> Result<(), String> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut address: SocketAddr = listen.parse().unwrap();

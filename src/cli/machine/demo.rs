@@ -1,4 +1,4 @@
-//! `runyard demo`: three workflow runs through the whole life of their machines, shown as they happen, and checked
+//! `runyard demo`: takes three workflow runs through the whole life of their machines, shows them live, and checks them
 //! against the jobs, the records, the stand-in GitHub and the process table.
 
 use std::collections::BTreeMap;
@@ -14,10 +14,10 @@ use runyard_operator::wire::Stop;
 use runyard_standin::demo::{self, Check, DemoError, DemoStage, Facts, Journal, PATIENCE};
 use runyard_standin::{files, say};
 
-/// Runs the demonstration in a directory of its own, which goes when all is well; answers whether it is.
+/// Runs the demonstration in its own directory, which is removed if all is well; returns whether it is.
 ///
 /// # Errors
-/// What kept it from coming to its end.
+/// The demonstration could not be completed.
 pub(super) async fn run(environment: &BTreeMap<String, String>) -> Result<bool, LocalModeError> {
     let stop = wire::on_signals()?;
     let dir = std::env::temp_dir().join(format!("runyard-demo-{}", SystemEntropy.hex()));
@@ -33,8 +33,8 @@ pub(super) async fn run(environment: &BTreeMap<String, String>) -> Result<bool, 
     checks.map(|_| good)
 }
 
-/// The demonstration is the same whatever somebody set for an operator of theirs; only the agent and the log are ours
-/// to be told.
+/// Returns the environment without the settings of the user's own operator, so that the demonstration is always the
+/// same; only the agent and the log can be configured.
 fn quiet(environment: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let kept = |name: &str| !name.starts_with("RUNYARD_") || ["RUNYARD_AGENT", "RUNYARD_LOG"].contains(&name);
     let log = ("RUNYARD_LOG".to_owned(), "warn".to_owned());
@@ -84,7 +84,7 @@ async fn play(
     // The operator wrote its last events as it stopped, and a watch shows them later.
     let written = demo::everything(stage.store.as_ref()).await;
     journal.finish(&written.unwrap_or_default());
-    // What still runs now was left behind; only then is it cleared away.
+    // Processes that still run now were left behind; they are killed only after that check.
     facts.left.processes = demo::processes(&demo::ids(&machines).await);
     machines.end_all().await;
     local.close().await;
@@ -99,18 +99,18 @@ async fn play(
     Ok(demo::verdict(&facts))
 }
 
-/// A machine's first boot takes time anywhere; here it is three seconds.
+/// Returns the classes. A machine's first boot takes time everywhere; here it is three seconds.
 fn classes() -> Vec<PoolSpec> {
     let mut classes = opened_environment::classes();
     for class in &mut classes {
         class.launch.pre_runner_script = Some("sleep 3\n".into());
-        // The checks know a claim by its runner's name, which one that is registered ahead of it does not have.
+        // The checks identify a claim by its runner's name, which a runner registered ahead of the claim does not have.
         class.registered_ahead = RegisteredAhead::Never;
     }
     classes
 }
 
-/// What the verbs' environment holds: enough to find programs and the table.
+/// Returns the environment of the verbs: enough to find programs and the table.
 fn child_environment(
     environment: &BTreeMap<String, String>,
     client: BTreeMap<String, String>,

@@ -34,8 +34,8 @@ pub(crate) struct UpArgs {
     dir: Option<PathBuf>,
 }
 
-/// The first word by which the scripts of the stand-in's runner package start the process inside it. No verb: nobody is
-/// to find it in help or completions.
+/// The first argument with which the scripts of the stand-in's runner package start the process inside it. It is not a
+/// verb, so that help and completions do not show it.
 pub(crate) const STAND_IN_RUNNER: &str = "stand-in-runner";
 
 /// The process inside the stand-in's runner package.
@@ -49,12 +49,12 @@ pub(crate) struct RunnerArgs {
     arguments: Vec<String>,
 }
 
-/// `runyard up`.
+/// Runs `runyard up`.
 pub(crate) fn up(args: UpArgs, table: Option<TableName>) -> CliResult {
     runtime()?.block_on(up::run(args.dir, &environment_variables(table))).map_err(|error| of_local(&error))
 }
 
-/// `runyard demo`.
+/// Runs `runyard demo`.
 pub(crate) fn demo(table: Option<TableName>) -> CliResult {
     let good =
         runtime()?.block_on(demo::run(&environment_variables(table))).map_err(|error| of_local(&error))?;
@@ -65,7 +65,7 @@ pub(crate) fn demo(table: Option<TableName>) -> CliResult {
     Err(CliFailure::error("demo", "", "not everything went as it should", fix))
 }
 
-/// `runyard stand-in-runner`: its exit codes are the real runner's, not ours.
+/// Runs `runyard stand-in-runner`: its exit codes are the real runner's, not ours.
 pub(crate) fn stand_in_runner(args: &RunnerArgs) -> CliResult<ExitCode> {
     let inputs = config::environment().filter(|(name, _)| name.starts_with("ACTIONS_RUNNER_")).collect();
     let exit = runtime()?.block_on(async {
@@ -97,7 +97,7 @@ fn of_local(error: &LocalModeError) -> CliFailure {
     }
 }
 
-/// What to do about a data directory that the system refuses.
+/// Returns the fix for a data directory that the system refuses.
 fn of_kind(kind: std::io::ErrorKind) -> &'static str {
     match kind {
         ErrorKind::AlreadyExists | ErrorKind::NotADirectory => {
@@ -107,7 +107,7 @@ fn of_kind(kind: std::io::ErrorKind) -> &'static str {
             "name a directory that you may write to"
         }
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "make room there, or name another --dir",
-        // The system's own list, which it may lengthen.
+        // `ErrorKind` is not exhaustive.
         _ => "check that path, or name another --dir",
     }
 }

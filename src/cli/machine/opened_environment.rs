@@ -20,53 +20,53 @@ use runyard_standin::engine::{REGION, SECRET_KEY};
 use runyard_standin::local_environment::{LocalEnvironment, LocalEnvironmentError, LocalEnvironmentOptions};
 use runyard_store::{DynamoStore, TableState};
 
-/// Why local mode did not start, or stopped.
+/// The error of local mode.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LocalModeError {
     /// The data directory cannot be served.
     #[error(transparent)]
     Environment(#[from] LocalEnvironmentError),
-    /// The table.
+    /// The table failed.
     #[error("the table: {0}")]
     Table(#[from] StoreError),
-    /// The table is there and is not one of ours.
+    /// The table exists and has a foreign shape.
     #[error("the table {table} in {} has another shape ({differences}): use another --dir or --table", dir.display())]
     Shape {
-        /// Which table.
+        /// The table's name.
         table: String,
-        /// Where.
+        /// Its directory.
         dir: PathBuf,
-        /// What differs.
+        /// The differences.
         differences: String,
     },
-    /// The operator.
+    /// The operator failed.
     #[error(transparent)]
     Wire(#[from] WireError),
-    /// The demonstration.
+    /// The demonstration failed.
     #[error(transparent)]
     Demo(#[from] runyard_standin::demo::DemoError),
-    /// The system refused something basic.
+    /// A basic system call failed.
     #[error("{0}: {1}")]
     System(String, std::io::Error),
 }
 
-/// Everything an operator on one machine stands on.
+/// Everything that an operator on one machine needs.
 pub(crate) struct OpenedEnvironment {
     pub(crate) local: LocalEnvironment,
     pub(crate) config: Config,
     pub(crate) store: Arc<DynamoStore>,
     pub(crate) wired: Wired,
     pub(crate) machines: Arc<LocalCompute>,
-    /// What a client's environment must say.
+    /// The environment variables for clients.
     pub(crate) client: BTreeMap<String, String>,
-    /// The classes there are.
+    /// The names of the classes.
     pub(crate) classes: Vec<String>,
 }
 
-/// The classes to begin with where there are none.
+/// Returns the first classes of a new table.
 pub(crate) fn classes() -> Vec<PoolSpec> {
     let class = |(class, cpu, mmem, max): (&str, u32, u32, u32)| {
-        // Machines that serve one repository have their runners registered ahead of claims.
+        // Machines that serve one repository can have their runners registered ahead of claims.
         let spec = serde_json::json!({
             "resourceClass": class, "cpu": cpu, "mmem": mmem, "max": max, "sharing": {"by": "repository"}, "reuseWithin": "repository",
         });
@@ -78,7 +78,7 @@ pub(crate) fn classes() -> Vec<PoolSpec> {
 /// Opens a data directory and builds everything on it; a table without classes gets these.
 ///
 /// # Errors
-/// What is in the way, with the way out.
+/// The obstacle, with its fix.
 pub(crate) async fn open(
     dir: PathBuf,
     environment: &BTreeMap<String, String>,
@@ -88,7 +88,7 @@ pub(crate) async fn open(
     let executable = std::env::current_exe();
     let executable = executable.map_err(|error| LocalModeError::System("our own path".into(), error))?;
     let stand_in = !local_options::names_github(environment);
-    // Nobody's real credentials, profiles and endpoints are for machines that need none.
+    // Local machines need no AWS account, so the user's credentials, profiles and endpoints are removed.
     let mut environment = environment.clone();
     environment.retain(|name, _| !name.starts_with("AWS_"));
     environment.insert("RUNYARD_DIR".into(), dir.to_string_lossy().into_owned());
@@ -96,7 +96,7 @@ pub(crate) async fn open(
     let opened = LocalEnvironmentOptions { dir, executable, stand_in, package };
     let local = LocalEnvironment::open(opened, clock.clone()).await?;
     let config = local_options::config(&local, &environment).map_err(WireError::from)?;
-    // Whoever set up logging before us has the say.
+    // Logging that is set up already remains in use.
     let _ = runyard_operator::telemetry::init(&config.log);
     let client = local.environment(&config.table);
     environment.extend(client.clone());
@@ -104,7 +104,7 @@ pub(crate) async fn open(
     let store = Arc::new(DynamoStore::connect(config.table.clone(), &sdk));
     table(&store, &local, &config).await?;
     let classes = found_or_made(store.as_ref(), clock.as_ref(), first).await?;
-    // One operator has the directory at a time, so the lease of a former life is ours.
+    // Only one operator at a time uses the directory, so the lease of an earlier process is ours.
     let wired = wire::build(&config, &sdk, &environment, "local".into())?;
     let machines = wired.machines.clone().ok_or_else(|| not_local(&config))?;
     Ok(OpenedEnvironment { local, config, store, wired, machines, client, classes })
@@ -145,7 +145,7 @@ async fn table(store: &DynamoStore, local: &LocalEnvironment, config: &Config) -
     }
 }
 
-/// The classes there are, made first if there are none.
+/// Returns the existing classes, or creates the first ones if there are none.
 async fn found_or_made(
     store: &dyn Store,
     clock: &dyn Clock,

@@ -1,7 +1,7 @@
 //! `runyard up`: the whole yard on this machine, kept in a directory. `kill -9` loses nothing: the next `up` finds the
-//! table, its requests and its machines again. Ctrl-C ends the machines, so that no process stays (a second one kills
-//! them), whether or not somebody still reads what we print, and so does a terminal that closes; their records say so
-//! at the next start, and what still wants machines gets new ones then.
+//! table, its requests and its machines again. Ctrl-C ends the machines, so that no process remains (a second one kills
+//! them), even if the output has no reader any more, and so does a terminal that closes; at the next start the records
+//! show it, and requests that still need machines get new ones.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ use runyard_standin::{port, say};
 /// Runs local mode until a signal stops it.
 ///
 /// # Errors
-/// What is in the way, with the way out; or a second signal.
+/// The obstacle, with its fix; or a second signal.
 pub(super) async fn run(
     dir: Option<PathBuf>,
     environment: &BTreeMap<String, String>,
@@ -45,7 +45,7 @@ pub(super) async fn run(
     tokio::select! {
         biased;
         () = stop.at_once.cancelled() => {
-            // Whoever cannot wait still leaves no process behind.
+            // An impatient second signal still leaves no process behind.
             machines.kill_all().await;
             return Err(served.err().unwrap_or(WireError::Aborted).into());
         }
@@ -54,8 +54,8 @@ pub(super) async fn run(
     Ok(served?)
 }
 
-/// The admin port: where the environment says, else on the port that the directory remembers, so that the address of
-/// the status page stays the same.
+/// Binds the admin port: the configured one, else the port stored in the directory, so that the address of the status
+/// page stays the same.
 async fn admin_port(
     opened: &OpenedEnvironment,
     environment: &BTreeMap<String, String>,
@@ -111,7 +111,7 @@ fn greeting(opened: &OpenedEnvironment, env_file: &Path, page: SocketAddr) -> St
     text
 }
 
-/// A path as a shell reads it.
+/// Quotes a path for a shell.
 fn quoted(path: &std::path::Path) -> String {
     let text = path.to_string_lossy();
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+,:@%".contains(c);

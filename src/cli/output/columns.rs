@@ -1,15 +1,15 @@
-//! Rows in columns: a message alone is cut to what the width leaves.
+//! Formats rows in columns; only the message is cut to the width of the terminal.
 
 use unicode_width::UnicodeWidthStr as _;
 
 use super::format::plain;
 
-/// The one column that may be cut.
+/// The only column that may be cut.
 const MESSAGE: &str = "MESSAGE";
-/// As little of a message as is shown, in columns: a line runs over rather than say nothing.
+/// The minimum width of the message column: a line exceeds the terminal's width rather than show less of it.
 pub(super) const LEAST: usize = 20;
 
-/// Rows in columns two spaces apart, the message cut to what the width leaves.
+/// Formats rows in columns two spaces apart and cuts the message to the remaining width.
 pub(crate) fn lined_up(width: Option<usize>, heads: &[String], mut rows: Vec<Vec<String>>) -> String {
     rows.iter_mut().flatten().for_each(|cell| *cell = plain(cell));
     let widest = |rows: &[Vec<String>], column: usize| {
@@ -33,7 +33,7 @@ pub(crate) fn lined_up(width: Option<usize>, heads: &[String], mut rows: Vec<Vec
     rows.iter().map(line).collect()
 }
 
-/// Text of at most so many columns.
+/// Cuts text to at most `most` columns.
 fn cut(text: &str, most: usize) -> String {
     if text.width() <= most {
         return text.to_owned();

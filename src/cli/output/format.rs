@@ -1,25 +1,25 @@
-//! The forms of output, and text as a terminal may have it.
+//! The output formats, and the escaping of text for a terminal.
 
 use runyard_operator::telemetry::unprintable;
 
-/// The form of what is read.
+/// The output format of verbs that read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Format {
     /// Tables and sentences for people.
     #[default]
     Text,
-    /// The same with more columns.
+    /// Like `Text`, with more columns.
     Wide,
     /// One JSON document.
     Json,
     /// One YAML document.
     Yaml,
-    /// What is picked out of the document.
+    /// Values selected from the document.
     Picked,
 }
 
 impl Format {
-    /// Whether a program reads the answer.
+    /// Returns whether the reader of the output is a program.
     pub(crate) const fn for_programs(self) -> bool {
         match self {
             Self::Json | Self::Yaml | Self::Picked => true,
@@ -28,12 +28,12 @@ impl Format {
     }
 }
 
-/// Lines of ours, with words of others in them, fit for a terminal.
+/// Makes control characters visible in our own lines, which may contain text from others; line breaks remain.
 pub(crate) fn visible(text: &str) -> String {
     text.chars().map(|c| if c != '\n' && unprintable(c) { '\u{fffd}' } else { c }).collect()
 }
 
-/// Text from a record, fit for a terminal: control characters and direction overrides become visible.
+/// Makes control characters and direction overrides visible in text from a record.
 pub(crate) fn plain(text: &str) -> String {
     text.chars().map(|c| if unprintable(c) { '\u{fffd}' } else { c }).collect()
 }

@@ -7,19 +7,19 @@ use serde_json::{Map, Number, Value};
 
 use runyard_core::model::{AttributeValue, Item};
 
-/// A record as an object.
+/// Converts a record to a JSON object.
 pub(crate) fn record(item: &Item) -> Value {
     let shown = item.iter().filter(|(name, _)| !matches!(name.as_str(), "pk" | "sk"));
     Value::Object(shown.map(|(name, value)| (name.clone(), named(name, value))).collect())
 }
 
-/// Records as the contract's list.
+/// Converts records to the contract's list.
 pub(crate) fn list<'a>(items: impl IntoIterator<Item = &'a Item>) -> Value {
     let items: Vec<Value> = items.into_iter().map(record).collect();
     Value::Object(Map::from_iter([("items".to_owned(), Value::Array(items))]))
 }
 
-/// An attribute under its name. What is secret of a label is nobody's to read who reads records.
+/// Converts an attribute. The secret part of a label is masked: readers of records must not see it.
 fn named(name: &str, value: &AttributeValue) -> Value {
     if name == "labelSuffix" { Value::String("********".to_owned()) } else { attribute(value) }
 }
@@ -44,7 +44,7 @@ fn attribute(value: &AttributeValue) -> Value {
     }
 }
 
-/// A number as it is, or as text where JSON's readers would lose digits of it.
+/// Converts a number; it becomes text where readers of JSON would lose digits.
 fn number(digits: &str) -> Value {
     if let Ok(whole) = digits.parse::<i64>() {
         return whole.into();

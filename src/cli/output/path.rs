@@ -1,5 +1,5 @@
-//! Paths into a document, as `-o jsonpath`, `-o custom-columns`, `--sort-by` and `--field-selector` take them: a subset
-//! of kubectl's JSONPath. A path is `.name`, `['name']`, `[0]`, `[-1]` and `[*]` in a row.
+//! Paths into a document for `-o jsonpath`, `-o custom-columns`, `--sort-by` and `--field-selector`: a subset of
+//! kubectl's JSONPath. A path is a sequence of `.name`, `['name']`, `[0]`, `[-1]` and `[*]`.
 
 use serde_json::Value;
 
@@ -9,22 +9,22 @@ use runyard_core::model::FieldError;
 /// One step of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum PathStep {
-    /// The attribute of this name.
+    /// The attribute with this name.
     Name(String),
-    /// The element of this number, from the end if negative.
+    /// The element at this index, counted from the end if negative.
     At(i64),
-    /// Every element, or the value of every attribute.
+    /// Every element of a list, or the value of every attribute.
     Every,
 }
 
-/// Where in a document something is.
+/// A path into a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Path(Vec<PathStep>);
 
 const FIX: &str = "write a path such as .items[*].resourceClass, .instances[0] or .counts['idle']";
 
 impl Path {
-    /// Reads a path; a leading dot or `$` may be left out.
+    /// Parses a path; a leading dot or `$` is optional.
     pub(crate) fn parse(text: &str) -> Result<Self, FieldError> {
         let refused = |why: &str| FieldError::new("path", text, why, FIX);
         let mut rest = text.trim().trim_start_matches('$').trim_start_matches('@');
@@ -61,7 +61,7 @@ impl Path {
         Ok(Self(steps))
     }
 
-    /// What is there, in order; nothing where there is none.
+    /// Returns the values at this path, in order; empty if there are none.
     pub(crate) fn find<'a>(&self, document: &'a Value) -> Vec<&'a Value> {
         let mut found = vec![document];
         for step in &self.0 {
@@ -70,7 +70,7 @@ impl Path {
         found
     }
 
-    /// What is there as text: texts as they are, several with a space between, anything else as JSON.
+    /// Returns the values at this path as text: strings unchanged, several joined with a space, anything else as JSON.
     pub(crate) fn text(&self, document: &Value) -> Option<String> {
         let found = self.find(document);
         if found.is_empty() {
@@ -90,7 +90,7 @@ impl std::fmt::Display for Path {
     }
 }
 
-/// A value as text.
+/// Formats a value as text.
 fn text_of(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -137,12 +137,12 @@ enum Piece {
     Range(Path, Vec<Piece>),
 }
 
-/// `-o jsonpath=TEMPLATE`: text with `{PATH}`, `{"text"}` and `{range PATH}…{end}` in it.
+/// `-o jsonpath=TEMPLATE`: text that contains `{PATH}`, `{"text"}` and `{range PATH}…{end}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Template(Vec<Piece>);
 
 impl Template {
-    /// Reads a template; one without braces is a single path.
+    /// Parses a template; one without braces is a single path.
     pub(crate) fn parse(text: &str) -> Result<Self, FieldError> {
         if !text.contains('{') {
             return Path::parse(text).map(|path| Self(vec![Piece::Path(path)]));
@@ -152,7 +152,7 @@ impl Template {
         Ok(Self(pieces))
     }
 
-    /// The text it makes of a document, which ends a line.
+    /// Fills the template from a document; the result ends with a line break.
     pub(crate) fn fill(&self, document: &Value) -> String {
         let mut text = String::new();
         fill(&self.0, document, &mut text);

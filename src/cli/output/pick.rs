@@ -1,5 +1,5 @@
-//! The forms of an answer: tables, documents, and what is picked out of a document (`-o name`, `-o jsonpath=…`,
-//! `-o custom-columns=…`).
+//! The option `-o`: tables, documents, and values selected from a document (`-o name`, `-o jsonpath=…`, `-o
+//! custom-columns=…`).
 
 use std::collections::BTreeSet;
 
@@ -10,36 +10,36 @@ use crate::output::columns::lined_up;
 use crate::output::format::{Format, plain, visible};
 use runyard_core::model::FieldError;
 
-/// What `-o` says.
+/// The parsed value of `-o`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Output {
-    /// The form.
+    /// The format.
     pub(crate) format: Format,
-    /// What is picked, where the form is `Picked`.
+    /// What is selected, if the format is `Picked`.
     pub(crate) pick: Option<Pick>,
 }
 
-/// What is picked out of a document.
+/// A selection of values from a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Pick {
     /// `KIND/NAME` of each record.
     Name,
-    /// The text that a template makes.
+    /// The text of a filled template.
     Template(Template),
-    /// A table of paths, with their heads.
+    /// A table of paths with their headings.
     Columns(Vec<(String, Path)>),
-    /// A line of CSV for each item, of what it has that is a single value.
+    /// One line of CSV for each item, with its scalar attributes.
     Csv,
-    /// The same with the columns of FOCUS; only `runyard cost` has it.
+    /// CSV with the columns of FOCUS; only `runyard cost` supports it.
     Focus,
 }
 
-/// The forms, as help and errors name them.
+/// The values of `-o`, as help and errors list them.
 pub(crate) const FORMS: &str =
     "text, wide, json, yaml, name, csv, jsonpath=TEMPLATE, custom-columns=HEAD:PATH,…";
 
 impl Output {
-    /// Reads what stands after `-o`.
+    /// Parses the value of `-o`.
     pub(crate) fn parse(text: &str) -> Result<Self, FieldError> {
         let picked = |pick| Self { format: Format::Picked, pick: Some(pick) };
         let plain = |format| Self { format, pick: None };
@@ -73,7 +73,7 @@ fn heads(text: &str) -> Result<Vec<(String, Path)>, FieldError> {
 }
 
 impl Pick {
-    /// What it makes of a document: of each of its items where it is a list.
+    /// Formats the selection from a document, or from each of its items if it is a list.
     pub(crate) fn of(&self, document: &Value, headed: bool) -> String {
         let items: Vec<&Value> = match document.get("items").and_then(Value::as_array) {
             Some(items) => items.iter().collect(),
@@ -98,7 +98,7 @@ impl Pick {
     }
 }
 
-/// Items as CSV (RFC 4180): the columns are what any of them has that is a single value, in the order of their names.
+/// Formats items as CSV (RFC 4180). The columns are the scalar attributes that any item has, ordered by name.
 fn csv(items: &[&Value], headed: bool) -> String {
     let single = |value: &Value| !value.is_array() && !value.is_object();
     let fields = |item: &&Value| {
@@ -110,7 +110,7 @@ fn csv(items: &[&Value], headed: bool) -> String {
     };
     let columns: BTreeSet<String> =
         items.iter().flat_map(fields).filter_map(|(name, single)| single.then_some(name)).collect();
-    // A spreadsheet would take such a text for a formula, and run it.
+    // A spreadsheet would interpret such a text as a formula and run it.
     let inert = |text: &str| {
         let formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
         if formula { format!("'{text}") } else { text.to_owned() }
@@ -137,7 +137,7 @@ fn csv(items: &[&Value], headed: bool) -> String {
     out
 }
 
-/// What a record is called on the command line, with its kind.
+/// Returns the name of a record on the command line, with its kind.
 fn name(item: &Value) -> Option<String> {
     let word = |name: &str| item.get(name).and_then(Value::as_str);
     match word("kind")? {

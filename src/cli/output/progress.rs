@@ -1,5 +1,5 @@
 //! Shows progress: a spinner with the latest message on a terminal, one line per change in a pipe or a workflow's log,
-//! and on stderr where a program reads the answer.
+//! and on stderr if a program reads the output.
 
 use std::time::Duration;
 
@@ -18,11 +18,11 @@ pub(crate) struct Progress {
     shown: Instant,
 }
 
-/// How long a log says nothing at most: a reader must see that the wait goes on, and what for.
+/// The longest silence in a log: its reader must see that the wait continues, and what it waits for.
 const SILENCE: Duration = Duration::from_secs(30);
 
 impl Progress {
-    /// Progress in the form that fits where answers go.
+    /// Creates the progress display that fits the screen.
     pub(crate) fn new(screen: &Screen) -> Self {
         let spinner = (screen.live && !screen.format.for_programs() && !screen.quiet).then(|| {
             let style = ProgressStyle::with_template("{spinner} {elapsed} {wide_msg}");
@@ -35,7 +35,7 @@ impl Progress {
         Self { spinner, last: String::new(), begun: now, shown: now }
     }
 
-    /// Shows the latest word, and in a log the same one again after a while.
+    /// Shows the latest message; a log repeats an unchanged message after `SILENCE`.
     pub(crate) fn show(&mut self, screen: &mut Screen, line: &str) {
         if line == self.last && self.shown.elapsed() < SILENCE {
             return;
@@ -52,7 +52,7 @@ impl Progress {
         }
     }
 
-    /// Ends it; on a terminal the last word stays.
+    /// Ends the display; on a terminal the last message remains.
     pub(crate) fn finish(&self) {
         if let Some(spinner) = &self.spinner {
             spinner.abandon();

@@ -14,25 +14,25 @@ use runyard_operator::telemetry::unprintable;
 /// Standard output.
 pub(crate) struct Screen {
     out: Box<dyn Write + Send + Sync>,
-    /// In which form.
+    /// The output format.
     pub(crate) format: Format,
-    /// Whether a person looks at it live.
+    /// Whether the output is a terminal.
     pub(crate) live: bool,
-    /// How many columns it has; none where there is no terminal.
+    /// Width of the terminal in columns; `None` without a terminal.
     pub(crate) width: Option<usize>,
-    /// Whether tables have heads.
+    /// Whether tables have headings.
     pub(crate) headed: bool,
-    /// Whether only the answer is wanted.
+    /// Whether only results are printed.
     pub(crate) quiet: bool,
-    /// What is picked out of documents.
+    /// The selection from documents.
     pick: Option<Pick>,
-    /// The person who can be asked, if one is there.
+    /// Input from the person who can be asked, if there is one.
     person: Option<Box<dyn BufRead + Send + Sync>>,
     closed: bool,
 }
 
 impl Screen {
-    /// The process's standard output.
+    /// Creates a screen for the process's standard output.
     pub(crate) fn stdout(output: &Output) -> Self {
         let (format, pick) = (output.format, output.pick.clone());
         let out = std::io::stdout();
@@ -43,7 +43,7 @@ impl Screen {
         Self { live, width, person, pick, out: Box::new(out), ..Self::nowhere(format) }
     }
 
-    /// Nobody looks.
+    /// Creates a screen that discards its output.
     pub(crate) fn nowhere(format: Format) -> Self {
         Self {
             live: false,
@@ -58,20 +58,20 @@ impl Screen {
         }
     }
 
-    /// Nobody looks, at something this wide.
+    /// Creates a screen of this width that discards its output.
     #[cfg(test)]
     pub(crate) fn of_width(width: Option<usize>) -> Self {
         Self { width, ..Self::nowhere(Format::Text) }
     }
 
-    /// What is written is kept for a test, at something this wide.
+    /// Creates a screen of this width whose output a test can read.
     #[cfg(test)]
     pub(crate) fn kept_at(output: &Output, width: Option<usize>) -> (Self, impl Fn() -> String) {
         let (screen, read) = Self::kept(output.format);
         (Self { width, pick: output.pick.clone(), ..screen }, read)
     }
 
-    /// What is written is kept for a test.
+    /// Creates a screen whose output a test can read.
     #[cfg(test)]
     pub(crate) fn kept(format: Format) -> (Self, impl Fn() -> String) {
         #[derive(Clone, Default)]
@@ -94,18 +94,18 @@ impl Screen {
         (screen, read)
     }
 
-    /// A person at a terminal who types this.
+    /// Adds a person at a terminal who types this answer.
     #[cfg(test)]
     pub(crate) fn typed(self, answer: &'static str) -> Self {
         Self { person: Some(Box::new(answer.as_bytes())), ..self }
     }
 
-    /// Whether nobody reads any more.
+    /// Returns whether the reader has closed the pipe.
     pub(crate) const fn closed(&self) -> bool {
         self.closed
     }
 
-    /// Writes text as it is.
+    /// Writes text unchanged.
     pub(crate) fn text(&mut self, text: &str) {
         if self.closed {
             return;
@@ -118,14 +118,15 @@ impl Screen {
         }
     }
 
-    /// A line for people; programs do not get it.
+    /// Writes a line for people; it is omitted in formats for programs.
     pub(crate) fn say(&mut self, line: impl AsRef<str>) {
         if !self.format.for_programs() {
             self.text(&format!("{}\n", visible(line.as_ref())));
         }
     }
 
-    /// How a wait goes on: for people beside the answer, for programs on stderr, in the form of their errors.
+    /// Reports the progress of a wait: to people next to the results, to programs on stderr in the form of their
+    /// errors.
     pub(crate) fn progress(&mut self, line: &str) {
         match (self.quiet, self.format) {
             (true, _) => {}
@@ -139,24 +140,24 @@ impl Screen {
         }
     }
 
-    /// A line that is no answer, for people: a pipe does not get it.
+    /// Writes a line for people that is not part of the result; it goes to stderr, so a pipe does not receive it.
     pub(crate) fn remark(&mut self, line: impl AsRef<str>) {
         if !self.format.for_programs() && !self.quiet {
             let _ = writeln!(std::io::stderr(), "{}", visible(line.as_ref()));
         }
     }
 
-    /// Whether the columns of FOCUS are wanted.
+    /// Returns whether the columns of FOCUS are selected.
     pub(crate) fn wants_focus(&self) -> bool {
         self.pick == Some(Pick::Focus)
     }
 
-    /// Whether a person is there who can be asked.
+    /// Returns whether there is a person who can be asked.
     pub(crate) fn can_ask(&self) -> bool {
         self.person.is_some()
     }
 
-    /// Asks a person; anything but yes is no.
+    /// Asks a question; any answer but yes is no.
     pub(crate) fn ask(&mut self, question: &str) -> bool {
         self.text(&format!("{} [y/N] ", plain(question)));
         let mut answer = String::new();
@@ -164,7 +165,7 @@ impl Screen {
         matches!(read, Some(Ok(_))) && matches!(answer.trim(), "y" | "Y" | "yes")
     }
 
-    /// Goes on if a person says yes, here or by `--yes`; where nobody can be asked only by `--yes`.
+    /// Continues if the person answers yes or `--yes` is given; without a person, only with `--yes`.
     pub(crate) fn confirm(&mut self, yes: bool, field: &str, value: &str, question: &str) -> CliResult {
         if yes {
             return Ok(());
@@ -179,13 +180,13 @@ impl Screen {
         Err(CliFailure::error(field, value, message, fix))
     }
 
-    /// What stands between an answer and the newer one of a watch: on a terminal it takes the older one's place, in a
-    /// pipe it follows.
+    /// Separates two results of a watch: on a terminal the newer replaces the older, in a pipe it follows after an
+    /// empty line.
     pub(crate) fn separate(&mut self) {
         self.text(if self.live { "\u{1b}[2J\u{1b}[H" } else { "\n" });
     }
 
-    /// A document for programs; people do not get it.
+    /// Writes a document for programs; it is omitted in formats for people.
     pub(crate) fn document(&mut self, value: &Value) {
         match self.format {
             Format::Json => self.text(&format!("{}\n", escaped(&format!("{value:#}")))),
@@ -195,7 +196,7 @@ impl Screen {
         }
     }
 
-    /// One of many documents, as a stream of them is read: JSON on one line, YAML after a separator.
+    /// Writes one of a stream of documents: JSON on one line, YAML after a separator.
     pub(crate) fn next_document(&mut self, value: &Value) {
         match self.format {
             Format::Json => self.text(&format!("{}\n", escaped(&value.to_string()))),
@@ -212,12 +213,12 @@ impl Screen {
     }
 }
 
-/// As YAML. What a terminal would obey is shown as in text: YAML could only write it raw.
+/// Formats a value as YAML. Control characters are replaced as in text, because YAML would contain them raw.
 fn yaml(value: &Value) -> String {
     visible(&serde_norway::to_string(value).expect("any JSON value can be written as YAML"))
 }
 
-/// JSON text whose strings have nothing that a terminal obeys: it is escaped, which reads back as the same.
+/// Escapes control characters in the strings of a JSON text; it parses to the same value.
 fn escaped(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     for c in json.chars() {
@@ -230,24 +231,24 @@ fn escaped(json: &str) -> String {
     text
 }
 
-/// Says on stderr why a verb failed.
+/// Reports on stderr why a verb failed.
 pub(crate) fn report(failure: &CliFailure, format: Format) {
     if failure.problems.is_empty() {
         return;
     }
     let mut err = std::io::stderr().lock();
-    // Nobody can be told when stderr itself is gone; the exit code still says it.
+    // If stderr is closed, only the exit code reports the failure.
     let _ = err.write_all(told(&failure.problems, format).as_bytes());
 }
 
-/// Says in a workflow's own way why a step failed, so that it stands on the run's page and not only in its log.
+/// Reports a failure with GitHub's workflow commands, so that the run's page shows it and not only the log.
 pub(crate) fn annotate(failure: &CliFailure) {
     let mut err = std::io::stderr().lock();
     let _ = err.write_all(annotations(&failure.problems).as_bytes());
 }
 
 fn annotations(problems: &[FieldError]) -> String {
-    // As GitHub's workflow commands want it: these three characters would end the command or begin another.
+    // GitHub's workflow commands require this: these three characters would end the command or begin another.
     let encoded = |text: &str| text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A");
     let line = |p: &FieldError| {
         let value = if p.value.is_empty() { String::new() } else { format!(" {}", p.value) };
@@ -265,7 +266,7 @@ fn told(problems: &[FieldError], format: Format) -> String {
         }
         return format!("{}\n", escaped(&document.to_string()));
     }
-    // A line of others must not begin one of ours, which a workflow's log would obey (`::error::`).
+    // A line break in foreign text must not begin a workflow command (`::error::`) in a workflow's log.
     let inset = |text: &str| visible(text).replace('\n', "\n  ");
     let line = |p: &FieldError| {
         let got = if p.value.is_empty() { String::new() } else { format!(" {:?}", p.value) };

@@ -16,7 +16,7 @@ use runyard_core::model::{
     RecordId, Request, State, Unreadable, read,
 };
 
-/// What a kind of record shows: the heads of its columns, which of them only `-o wide` has, and a record's cells.
+/// The table of one kind of record: the headings, the headings that only `-o wide` shows, and the cells of a record.
 pub(crate) struct Columns<T> {
     heads: &'static [&'static str],
     wide: &'static [&'static str],
@@ -25,11 +25,11 @@ pub(crate) struct Columns<T> {
 
 /// What a row may need besides its own record.
 pub(crate) struct RowContext<'a> {
-    /// The time.
+    /// The current time.
     pub(crate) now: Timestamp,
-    /// Other records of the table, for what is told across records.
+    /// Other records of the table, for cells that combine several records.
     pub(crate) others: &'a [Item],
-    /// The machines of each class by state, where the table was read: a pool's own counts are up to 10 s old.
+    /// The machines of each class by state, if the table was read: a pool's own counts are up to 10 s old.
     pub(crate) machines: Option<&'a BTreeMap<String, Counts>>,
 }
 
@@ -184,7 +184,7 @@ pub(crate) const LAUNCHES: Columns<Launch> = Columns {
     },
 };
 
-/// What a machine keeps, for example `cargo:acme/web`.
+/// Formats what a machine keeps, for example `cargo:acme/web`.
 fn kept(agent: &Agent) -> String {
     let name = |key: &str| key.split('#').next().unwrap_or_default().to_owned();
     let each = agent.kept.iter().map(|(key, kept)| format!("{}:{}", name(key), kept.repository));
@@ -206,7 +206,7 @@ impl RowContext<'_> {
 }
 
 impl<T: Record> Columns<T> {
-    /// The table of these items; what cannot be read has its key and its problem instead of its cells.
+    /// Formats the table of these items; an unreadable item shows its key and its problem instead of its cells.
     pub(crate) fn table(&self, screen: &Screen, items: &[&Item], context: &RowContext<'_>) -> String {
         let wide = screen.format == Format::Wide;
         let shown: Vec<bool> = self.heads.iter().map(|head| wide || !self.wide.contains(head)).collect();
@@ -241,27 +241,27 @@ fn key_of(item: &Item) -> String {
     RecordId::of(item).map(|key| key.to_string()).unwrap_or_default()
 }
 
-/// Rows under heads.
+/// Formats rows under headings.
 pub(crate) fn columns(screen: &Screen, heads: &[&str], rows: Vec<Vec<String>>) -> String {
     let heads: Vec<String> = heads.iter().map(|head| (*head).to_owned()).collect();
     let first = screen.headed.then(|| heads.clone());
     lined_up(screen.width, &heads, first.into_iter().chain(rows).collect())
 }
 
-/// Rows under heads, for what stands two columns to the right.
+/// Formats rows under headings for output that is indented by two columns.
 pub(crate) fn indented(screen: &Screen, heads: &[&str], rows: Vec<Vec<String>>) -> String {
     let heads: Vec<String> = heads.iter().map(|head| (*head).to_owned()).collect();
     let rows = std::iter::once(heads.clone()).chain(rows).collect();
     lined_up(screen.width.map(|width| width.saturating_sub(2)), &heads, rows)
 }
 
-/// Rows without heads, for what goes on below.
+/// Formats further rows without headings, for a table that continues.
 pub(crate) fn more_columns(screen: &Screen, heads: &[&str], rows: Vec<Vec<String>>) -> String {
     let heads: Vec<String> = heads.iter().map(|head| (*head).to_owned()).collect();
     lined_up(screen.width, &heads, rows)
 }
 
-/// The phase of a request, and that it has fewer machines than it says where that is so.
+/// Formats the phase of a request, and marks a request that has fewer machines than it should have.
 fn phase(request: &Request) -> String {
     let mut conditions = request.status.conditions.iter();
     let degraded = conditions.any(|one| one.condition_type == ConditionType::Degraded && one.status);
@@ -271,7 +271,7 @@ fn phase(request: &Request) -> String {
     }
 }
 
-/// The state of a machine with what an idle one is idle for.
+/// Formats the state of a machine; an idle one shows whether it is pooled or held.
 pub(crate) fn state(instance: &Instance) -> String {
     match &instance.life {
         Life::Idle { pooled_at: Some(_) } => "idle, pooled".into(),
@@ -283,12 +283,12 @@ pub(crate) fn state(instance: &Instance) -> String {
     }
 }
 
-/// How long ago.
+/// Formats the time since `at`.
 pub(crate) fn age(at: Timestamp, now: Timestamp) -> String {
     duration::show(now.duration_since(at).try_into().unwrap_or_default())
 }
 
-/// How long until, or how long over.
+/// Formats the time until `at`, or since `at` if it is over.
 pub(crate) fn distance(at: Timestamp, now: Timestamp) -> String {
     if at >= now { format!("in {}", age(now, at)) } else { format!("{} ago", age(at, now)) }
 }

@@ -1,4 +1,4 @@
-//! Checks of single fields: one function per shape, each returning the value it read.
+//! Checks of single fields: one function per form, each returning the value it read.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -8,16 +8,16 @@ use serde_json::Value;
 use crate::common::failure::Problems;
 use runyard_core::model::FieldError;
 
-/// A field of a spec on its way to be checked.
+/// A field of a spec that is to be checked.
 pub(crate) struct Field<'a> {
     /// Its path from the top of the file, for example `pools[0].launch.ami`.
     pub(crate) path: String,
-    /// What stands there.
+    /// Its value.
     pub(crate) value: &'a Value,
 }
 
 impl Field<'_> {
-    /// A refusal of what stands there.
+    /// Returns an error about this value.
     pub(crate) fn refuse(&self, message: impl Into<String>, fix: impl Into<String>) -> FieldError {
         let shown = match self.value {
             Value::String(text) => text.clone(),
@@ -26,7 +26,8 @@ impl Field<'_> {
         FieldError::new(&self.path, shown, message, fix)
     }
 
-    /// What an object holds, each with its own path; none where this is no object, which is refused.
+    /// Returns the fields of an object, each with its own path; reports a problem and returns `None` if this is not an
+    /// object.
     pub(crate) fn entries(&self, problems: &mut Problems, fix: &str) -> Option<Vec<(&str, Field<'_>)>> {
         let Value::Object(map) = self.value else {
             problems.add(self.refuse("must be an object", fix));
@@ -35,19 +36,19 @@ impl Field<'_> {
         Some(map.iter().map(|(name, value)| (name.as_str(), self.inner(name, value))).collect())
     }
 
-    /// A field of this one.
+    /// Returns a field of this one.
     pub(crate) fn inner<'b>(&self, name: &str, value: &'b Value) -> Field<'b> {
         Field { path: format!("{}.{name}", self.path), value }
     }
 
-    /// Refuses that an object lacks one of these.
+    /// Reports each of these fields that the object lacks.
     pub(crate) fn require(&self, names: &[&str], problems: &mut Problems, fix: &str) {
         for name in names.iter().filter(|name| self.value.get(name).is_none()) {
             problems.add(FieldError::new(format!("{}.{name}", self.path), "", "is missing", fix));
         }
     }
 
-    /// A whole number within bounds.
+    /// Checks for a whole number within bounds.
     pub(crate) fn whole(&self, least: u64, most: u64) -> Result<(), FieldError> {
         match self.value.as_u64() {
             Some(number) if (least..=most).contains(&number) => Ok(()),
@@ -58,7 +59,7 @@ impl Field<'_> {
         }
     }
 
-    /// `true` or `false`.
+    /// Checks for `true` or `false`.
     pub(crate) fn flag(&self) -> Result<(), FieldError> {
         if self.value.is_boolean() {
             Ok(())
@@ -67,7 +68,7 @@ impl Field<'_> {
         }
     }
 
-    /// Text of at most so many bytes.
+    /// Returns text of at most `most` bytes.
     pub(crate) fn text(&self, most: usize) -> Result<&str, FieldError> {
         match self.value.as_str() {
             Some(text) if text.len() <= most && !text.contains('\0') => Ok(text),
@@ -76,19 +77,19 @@ impl Field<'_> {
         }
     }
 
-    /// Text that a type of ours reads.
+    /// Parses text as one of our types.
     pub(crate) fn parsed<T: FromStr<Err = FieldError>>(&self) -> Result<T, FieldError> {
         let text = self.text(1024)?;
         text.parse::<T>().map_err(|error| error.named(&self.path))
     }
 
-    /// Text of a form that `good` judges.
+    /// Checks text with the predicate `good`.
     pub(crate) fn shaped(&self, good: fn(&str) -> bool, fix: impl Display) -> Result<(), FieldError> {
         let text = self.text(1024)?;
         if good(text) { Ok(()) } else { Err(self.refuse("has the wrong form", fix.to_string())) }
     }
 
-    /// The elements of a list that is not empty.
+    /// Returns the elements of a non-empty list.
     pub(crate) fn elements(&self) -> Result<Vec<Field<'_>>, FieldError> {
         match self.value.as_array() {
             Some(list) if list.is_empty() => {
@@ -103,27 +104,27 @@ impl Field<'_> {
     }
 }
 
-/// Whether this is an EC2 instance type with `*` for any characters.
+/// Returns whether this is an EC2 instance type with `*` for any characters.
 pub(crate) fn is_type_glob(text: &str) -> bool {
     (1..=60).contains(&text.len())
         && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"*.-".contains(&b))
 }
 
-/// Whether this is a repository with `*` for any characters.
+/// Returns whether this is a repository with `*` for any characters.
 pub(crate) fn is_repository_glob(text: &str) -> bool {
     let plain = text.bytes().all(|b| b.is_ascii_alphanumeric() || b"*_.-/".contains(&b));
     let parts = text.split('/').collect::<Vec<_>>();
     plain && (text == "*" || (parts.len() == 2 && parts.iter().all(|part| !part.is_empty())))
 }
 
-/// Whether a label can be part of a runner's label without letting another run's job in.
+/// Returns whether a label can be part of a runner's label without admitting another run's job.
 pub(crate) fn is_label(text: &str) -> bool {
     (1..=64).contains(&text.len())
         && !text.eq_ignore_ascii_case("self-hosted")
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"_.-".contains(&b))
 }
 
-/// Whether this is an id of EC2 with this prefix: 8 or 17 hexadecimal digits.
+/// Returns whether this is an id of EC2 with this prefix: 8 or 17 hexadecimal digits.
 pub(crate) fn is_ec2_id(text: &str, prefix: &str) -> bool {
     let hex = |digits: &str| {
         (digits.len() == 8 || digits.len() == 17)

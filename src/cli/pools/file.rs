@@ -7,12 +7,12 @@ use serde_json::Value;
 
 use runyard_core::model::FieldError;
 
-/// The longest file that is read, in bytes.
+/// Maximum size of the file, in bytes.
 const LONGEST: u64 = 4 << 20;
 
 const FIX: &str = "write a list of pool specs, or {\"pools\": [...]}";
 
-/// The entries of a file; `-` is standard input.
+/// Reads the entries of a file; `-` is standard input.
 pub(crate) fn read(path: &Path) -> Result<Vec<Value>, FieldError> {
     let refused =
         |message: String, fix: &str| FieldError::new("--file", path.display().to_string(), message, fix);
@@ -50,7 +50,8 @@ fn text(path: &Path) -> std::io::Result<String> {
     Ok(text)
 }
 
-/// The spec of a pool as `runyard get pools` shows it: without what the operator and `scale` wrote.
+/// Returns the spec of a pool in the output of `runyard get pools`, without the attributes that the operator and
+/// `scale` wrote.
 fn spec_of(pool: Value) -> Result<Value, String> {
     let Value::Object(mut pool) = pool else { return Err("has an item that is no record".into()) };
     if pool.remove("kind") != Some(Value::from("pool")) {

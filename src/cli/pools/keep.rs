@@ -1,10 +1,10 @@
-//! Checks the kept directories of a spec: each by itself, and all beside the rest of the spec.
+//! Checks the kept directories of a spec: each by itself, and all together with the rest of the spec.
 
 use super::checks::Field;
 use crate::common::failure::Problems;
 use runyard_core::model::{FieldError, Keep, KeepScope, PoolSpec, ReuseWithin, WriteFrom};
 
-/// One kept directory.
+/// Checks one kept directory.
 pub(crate) fn one(field: &Field<'_>, problems: &mut Problems) {
     let fix = "its keys are name, path, scope, writeFrom, maxGiB and maxAgeDays";
     let Some(entries) = field.entries(problems, fix) else { return };
@@ -22,7 +22,7 @@ pub(crate) fn one(field: &Field<'_>, problems: &mut Problems) {
     }
 }
 
-/// What is wrong with the kept directories of a spec together.
+/// Checks the kept directories of a spec together.
 pub(crate) fn together(path: &str, spec: &PoolSpec, problems: &mut Problems) {
     if let Err((at, error)) = Keep::check_all(&spec.keep) {
         let field = format!("{path}.keep[{at}].{}", error.field);

@@ -1,4 +1,4 @@
-//! Checks the `launch` part of a spec: what EC2 may be asked to launch with.
+//! Checks the `launch` part of a spec: the parameters of launches at EC2.
 
 use serde_json::{Map, Value};
 
@@ -6,11 +6,11 @@ use super::checks::{Field, is_ec2_id};
 use crate::common::failure::Problems;
 use runyard_core::model::FieldError;
 
-/// EC2 takes at most 16 KiB of user data, of which the script is a part.
+/// Maximum size of the script: EC2 accepts at most 16 KiB of user data, and the script is a part of it.
 const SCRIPT: usize = 12 << 10;
-/// Most tags of a class: EC2 takes 50 on a resource, and five are ours.
+/// Maximum number of tags of a class: EC2 accepts 50 on a resource, and five are ours.
 const TAGS: usize = 45;
-/// What tags of ours begin with, and what tags of AWS's do.
+/// The prefixes of our own tags and of AWS's.
 const RESERVED: [&str; 2] = ["runyard:", "aws:"];
 
 const NAMES: &[&str] = &[
@@ -27,7 +27,7 @@ const NAMES: &[&str] = &[
     "launchTemplateId",
 ];
 
-/// What may stand beside `launchTemplateId`: it is asked for with each launch, whatever a template says.
+/// Keys that are allowed beside `launchTemplateId`: each launch passes them to EC2, whatever the template contains.
 const BESIDE_A_TEMPLATE: [&str; 4] = ["launchTemplateId", "subnetIds", "tags", "maxPriceOver"];
 
 /// Checks the whole part.
@@ -74,7 +74,7 @@ fn one(name: &str, field: &Field<'_>, problems: &mut Problems) {
             "use the profile's name or ARN",
         ),
         "volumeGiB" => field.whole(1, 65_536),
-        // EC2 takes 999999 as no bound at all.
+        // EC2 treats 999999 as no limit.
         "maxPriceOver" => field.whole(1, 999_999),
         "volume" => return volume(field, problems),
         "tags" => return tags(field, problems),
@@ -94,8 +94,8 @@ fn ids(field: &Field<'_>, good: fn(&str) -> bool, example: &str, problems: &mut 
     }
 }
 
-/// A parameter of Systems Manager by its full name, with the number of a version or a label behind a colon if one is
-/// meant (EC2 user guide, "Reference AMIs using Systems Manager parameters").
+/// Returns whether this is the full name of a Systems Manager parameter, optionally with a version number or a label
+/// after a colon (EC2 user guide, "Reference AMIs using Systems Manager parameters").
 fn is_parameter(text: &str) -> bool {
     let Some(name) = text.strip_prefix("ssm:") else { return false };
     let (name, version) = name.split_once(':').unwrap_or((name, "1"));
@@ -106,7 +106,7 @@ fn is_parameter(text: &str) -> bool {
     named && !name.contains("//") && version.len() <= 100 && plain(version, b"_.-")
 }
 
-/// The architecture that the name of a public parameter tells, by its parts.
+/// Returns the architecture that the parts of a public parameter's name indicate.
 fn named_architecture(image: &str) -> Option<&'static str> {
     let name = image.strip_prefix("ssm:/aws/service/")?;
     let ends = |word: &str| name.split('/').any(|part| part == word || part.ends_with(&format!("-{word}")));
@@ -117,8 +117,8 @@ fn named_architecture(image: &str) -> Option<&'static str> {
     }
 }
 
-/// Within what EC2 gives a volume of type gp3 (EBS user guide, "General Purpose SSD volumes"): at most 500 operations a
-/// second for each GiB, and 0.25 MiB/s for each operation a second.
+/// Checks a volume against EC2's limits for gp3 (EBS user guide, "General Purpose SSD volumes"): at most 500 operations
+/// per second for each GiB, and 0.25 MiB/s for each operation per second.
 fn volume(field: &Field<'_>, problems: &mut Problems) {
     let fix = "its keys are gib, iops, throughput, initializationRate, encrypted and kmsKeyId";
     let Some(entries) = field.entries(problems, fix) else { return };
@@ -158,7 +158,7 @@ fn is_key(text: &str) -> bool {
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_/:".contains(&b))
 }
 
-/// By the rules of EC2 (user guide, "Tag restrictions"), with the characters that all services take.
+/// Checks tags by the rules of EC2 (user guide, "Tag restrictions"), with the characters that all services accept.
 fn tags(field: &Field<'_>, problems: &mut Problems) {
     let Some(entries) = field.entries(problems, "write it as {CostCenter: \"4711\"}") else { return };
     if entries.len() > TAGS {
@@ -190,7 +190,7 @@ fn tag(key: &str, field: &Field<'_>) -> Result<(), FieldError> {
     Ok(())
 }
 
-/// Refuses types of another architecture than the class's: EC2 would find none that fits.
+/// Refuses types of another architecture than the class's, as EC2 would find no matching type.
 pub(crate) fn types(path: &str, spec: &Map<String, Value>, problems: &mut Problems) {
     let launch = spec.get("launch");
     let Some(architecture) = launch.and_then(|launch| launch.get("architecture")).and_then(Value::as_str)
@@ -208,8 +208,8 @@ pub(crate) fn types(path: &str, spec: &Map<String, Value>, problems: &mut Proble
     }
 }
 
-/// The architecture of the types that a glob names, where its family tells: AWS's own processors have a `g` behind the
-/// generation (`m7g`, `c7gn`, `im4gn`), or are `a1` (EC2, "Instance type naming conventions").
+/// Returns the architecture of the types that a glob matches, if its family indicates it: AWS's own processors have a
+/// `g` after the generation (`m7g`, `c7gn`, `im4gn`), or are `a1` (EC2, "Instance type naming conventions").
 fn architecture_of(glob: &str) -> Option<&'static str> {
     let family =
         glob.split('.').next().filter(|family| !family.contains('*') && !family.starts_with("mac"))?;

@@ -2,10 +2,10 @@
 
 use runyard_core::model::{ClassName, FieldError, TableName};
 
-/// The most characters of the table's name and the class together: both are in the name of the class's queue.
+/// Maximum length of the table's name and the class together: the name of the class's queue contains both.
 const QUEUE_NAME: usize = 74;
 
-/// Whether the class's queue can have its name.
+/// Checks that the name of the class's queue is valid.
 pub(crate) fn fits_queue_name(table: &TableName, class: &ClassName) -> Result<(), FieldError> {
     if class.is_reserved() {
         let message = format!("is reserved: {table}-{class} is the name of another queue of the yard");

@@ -1,4 +1,4 @@
-//! Checks the `sharing` of a spec: each field by itself, then what can never be met.
+//! Checks the `sharing` of a spec: each field by itself, then values that cannot be met or match no share.
 
 use super::checks::Field;
 use crate::common::failure::Problems;
@@ -9,10 +9,10 @@ use runyard_core::model::{
     matches,
 };
 
-/// The most machines or requests that a quota names.
+/// The largest number of machines or requests in a quota.
 const MOST: u64 = 100_000;
 
-/// Each field by itself.
+/// Checks each field by itself.
 pub(crate) fn check(field: &Field<'_>, problems: &mut Problems) {
     let fix = "its keys are by, weights, quotas, halfLife and reserve";
     let Some(entries) = field.entries(problems, fix) else { return };
@@ -37,7 +37,7 @@ pub(crate) fn check(field: &Field<'_>, problems: &mut Problems) {
     }
 }
 
-/// An object whose names are globs of shares.
+/// Checks an object whose keys are globs of shares.
 fn globs(field: &Field<'_>, problems: &mut Problems, check: impl Fn(&Field<'_>, &mut Problems)) {
     let fix = "write globs of shares and their values, such as {\"acme/*\": 3}";
     let Some(entries) = field.entries(problems, fix) else { return };
@@ -76,14 +76,14 @@ fn quota(field: &Field<'_>, problems: &mut Problems) {
     }
 }
 
-/// What can never be met and what is of nobody in the `sharing` of a stored spec.
+/// Returns the bounds in the `sharing` of a stored spec that can never be met or match no share.
 pub(crate) fn problems_of(spec: &PoolSpec) -> Vec<FieldError> {
     let mut problems = Problems::default();
     bounds("pool", spec, &mut problems);
     problems.check().err().map(|failure| failure.problems).unwrap_or_default()
 }
 
-/// What can never be met, and what is of nobody.
+/// Reports bounds that can never be met or match no share.
 pub(crate) fn bounds(path: &str, spec: &PoolSpec, problems: &mut Problems) {
     let Some(sharing) = &spec.sharing else { return };
     let mut refuse = |field: String, value: String, message: String, fix: &str| {
@@ -111,11 +111,11 @@ pub(crate) fn bounds(path: &str, spec: &PoolSpec, problems: &mut Problems) {
     }
 }
 
-/// Why no share that may use the class can match a glob.
+/// Returns why no share that may use the class can match a glob.
 fn of_nobody(spec: &PoolSpec, by: ShareBy, glob: &str) -> Option<String> {
     let slash = glob.contains('/');
     match by {
-        // Which teams there are is in the operator's file (`beside_the_yard`).
+        // The operator's file lists the teams (`beside_the_yard`).
         ShareBy::Team => slash.then(|| "names a repository, and the shares are teams".to_owned()),
         ShareBy::Owner => slash.then(|| "names a repository, and the shares are owners".to_owned()),
         ShareBy::Repository if !slash && !glob.contains('*') => {
@@ -129,7 +129,8 @@ fn of_nobody(spec: &PoolSpec, by: ShareBy, glob: &str) -> Option<String> {
     }
 }
 
-/// What of a spec's `sharing` fits nobody, or can never be met, by the tables in the operator's file.
+/// Returns the parts of a spec's `sharing` that match no share, or can never be met, by the tables in the operator's
+/// file.
 pub(crate) fn beside_the_yard(path: &str, spec: &PoolSpec, yard: &YardSharing) -> Vec<FieldError> {
     let mut problems = Vec::new();
     let Some(sharing) = &spec.sharing else { return problems };
@@ -175,7 +176,7 @@ pub(crate) fn beside_the_yard(path: &str, spec: &PoolSpec, yard: &YardSharing) -
     problems
 }
 
-/// What in the tables of the operator's file fits no class.
+/// Returns the entries in the tables of the operator's file that match no class.
 pub(crate) fn of_no_class(yard: &YardSharing, specs: &[&PoolSpec]) -> Vec<FieldError> {
     let mut problems = Vec::new();
     let may_be = |spec: &&&PoolSpec, glob: &str| match &spec.sharing {
@@ -191,7 +192,7 @@ pub(crate) fn of_no_class(yard: &YardSharing, specs: &[&PoolSpec]) -> Vec<FieldE
         problems.push(FieldError::new(format!("sharing.quotas.{glob}"), glob, message, fix));
     }
     for (name, priority) in &yard.priorities {
-        // What has a `*` may be of somebody whom nobody named yet.
+        // A glob with `*` may match repositories that are not named yet.
         let exact = priority.repositories.iter().filter(|glob| !glob.contains('*'));
         let named = exact.filter_map(|glob| Some((glob, Repository::parse(glob).ok()?)));
         for (glob, _) in named.filter(|(_, repository)| !specs.iter().any(|spec| spec.admits(repository))) {
@@ -204,7 +205,7 @@ pub(crate) fn of_no_class(yard: &YardSharing, specs: &[&PoolSpec]) -> Vec<FieldE
     problems
 }
 
-/// The teams there are, as shares are named.
+/// Returns the teams, in lower case like the names of shares.
 fn teams(yard: &YardSharing) -> BTreeSet<String> {
     yard.teams.values().map(|team| team.to_ascii_lowercase()).collect()
 }
@@ -214,7 +215,8 @@ fn name_one_of(yard: &YardSharing) -> String {
     format!("name a team ({}), or give the repositories a team of that name", some.join(", "))
 }
 
-/// Whether a glob matches a team, or an owner that a class lets in by name and of whom some repository may have no team.
+/// Returns whether a glob matches a team, or an owner that a class admits by name and that may have repositories
+/// without a team.
 fn is_of_a_team(spec: &PoolSpec, yard: &YardSharing, glob: &str) -> bool {
     let glob = glob.to_ascii_lowercase();
     let owner = |of: &String| {
@@ -226,7 +228,7 @@ fn is_of_a_team(spec: &PoolSpec, yard: &YardSharing, glob: &str) -> bool {
     teams(yard).into_iter().chain(owners).any(|share| matches(&glob, &share))
 }
 
-/// Whether every repository of an owner has a team.
+/// Returns whether every repository of an owner has a team.
 fn covers(teams: &BTreeMap<String, String>, owner: &str) -> bool {
     teams.keys().map(|glob| glob.to_ascii_lowercase()).any(|glob| match glob.split_once('/') {
         Some((of, "*")) => matches(of, owner),
@@ -274,7 +276,7 @@ mod tests {
             "is no team of `[sharing] teams`, nor an owner of a repository that may use the class";
         let wrong = |glob: &str| [format!("pool.sharing.weights.{glob} {glob} {of_nobody}")];
         assert_eq!(found(by_team("wbe"), &["*"], &two), wrong("wbe"));
-        // An owner's repositories without a team are the owner's.
+        // Repositories without a team count as their owner's.
         assert_eq!(found(by_team("other"), &["other/*"], &two), [""; 0]);
         assert_eq!(found(by_team("acme"), &["acme/*"], &two), wrong("acme"), "all of acme have a team");
         assert_eq!(found(by_team("x"), &["x/*"], &yard(&[("*", "all")], json!({}))), wrong("x"));

@@ -1,13 +1,13 @@
-//! Checks the `sizing` of a spec: each field by itself, then its numbers beside the pool's.
+//! Checks the `sizing` of a spec: each field by itself, then its numbers against the pool's.
 
 use super::checks::Field;
 use crate::common::failure::Problems;
 use runyard_core::model::{FieldError, Money, PoolSpec, WaitTarget};
 
-/// The most machines that a bound names.
+/// The largest number of machines in a bound.
 const MACHINES: u64 = 100_000;
 
-/// Each field by itself.
+/// Checks each field by itself.
 pub(crate) fn check(field: &Field<'_>, problems: &mut Problems) {
     let fix = "its keys are waitP95, maxCostPerDay, min and max";
     let Some(entries) = field.entries(problems, fix) else { return };
@@ -32,7 +32,7 @@ pub(crate) fn check(field: &Field<'_>, problems: &mut Problems) {
     }
 }
 
-/// Its numbers beside each other and beside the pool's `max`.
+/// Checks the numbers against each other and against the pool's `max`.
 pub(crate) fn bounds(path: &str, spec: &PoolSpec, problems: &mut Problems) {
     let Some(sizing) = &spec.sizing else { return };
     let most = sizing.max.unwrap_or(spec.max);

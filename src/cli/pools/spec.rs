@@ -48,17 +48,17 @@ pub(crate) const NAMES: &[&str] = &[
     "registeredAhead",
 ];
 
-/// The most machines of a class that can be counted on.
+/// The largest number of machines of a class.
 const MACHINES: u64 = 100_000;
-/// The shortest time an idle machine stays where some are kept, in seconds: less would end them before they are
+/// The shortest idle time, in seconds, of a class that keeps machines: with less they would end before they are
 /// renewed.
 const SHORTEST_IDLE: u64 = 60;
-/// The longest that a class may let a person hold a machine, in seconds: 7 days.
+/// The longest hold that a class may allow, in seconds: 7 days.
 const LONGEST_HOLD: u64 = 7 * 24 * 3600;
 /// Ten years, in seconds: longer than any machine lives.
 const LONGEST: u64 = 315_360_000;
 
-/// The specs of these entries; what is wrong with any goes to the problems.
+/// Parses these entries into specs; all errors are added to the problems.
 pub(crate) fn all(entries: &[Value], table: &TableName, problems: &mut Problems) -> Vec<PoolSpec> {
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
     let mut specs = Vec::new();
@@ -103,7 +103,7 @@ fn one(
         failure.problems.into_iter().for_each(|problem| problems.add(problem));
         return None;
     }
-    // Everything was checked, so this cannot refuse what a person could not have been told better before.
+    // Everything has been checked, so an error here is one that the checks do not describe.
     let spec = serde_path_to_error::deserialize::<_, PoolSpec>(entry).map_err(|error| {
         let at = format!("{path}.{}", error.path());
         FieldError::new(at, "", error.inner().to_string(), "see `runyard apply --help`")
@@ -171,7 +171,7 @@ fn ahead(field: &Field<'_>) -> Result<(), FieldError> {
 }
 
 fn each(field: &Field<'_>, problems: &mut Problems, check: impl Fn(&Field<'_>, &mut Problems)) {
-    // An empty list of these says the same as none.
+    // An empty list is equivalent to none for these fields.
     if field.value.as_array().is_some_and(Vec::is_empty) && !field.path.ends_with("repositories") {
         return;
     }
@@ -251,7 +251,7 @@ fn zone(field: &Field<'_>) -> Result<(), FieldError> {
     TimeZone::get(field.text(256)?).map(|_| ()).map_err(|error| field.refuse(error.to_string(), fix))
 }
 
-/// What is wrong between the numbers of one spec.
+/// Checks the numbers of one spec against each other.
 fn bounds(path: &str, spec: &PoolSpec, problems: &mut Problems) {
     let max = spec.max;
     let scheduled = spec.schedules.iter().enumerate();
@@ -284,7 +284,7 @@ fn bounds(path: &str, spec: &PoolSpec, problems: &mut Problems) {
     }
 }
 
-/// A spec as its record carries it.
+/// Returns a spec as the attributes of its record.
 pub(crate) fn attributes_of(spec: &PoolSpec) -> Item {
     let item: serde_dynamo::Item =
         serde_dynamo::to_item(spec).expect("a spec has only types that DynamoDB can hold");

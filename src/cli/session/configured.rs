@@ -8,21 +8,21 @@ use runyard_core::model::TableName;
 use runyard_operator::config;
 use runyard_operator::config::{Config, ScopeKind};
 
-/// The operator's configuration in a file, about the table that was named to us.
+/// Loads the operator's configuration from a file, for the table given on the command line.
 pub(crate) fn load(table: &TableName, file: &Path) -> CliResult<Config> {
     let given = config::environment().filter(|(name, _)| name != "RUNYARD_TABLE");
     let given = given.chain([("RUNYARD_TABLE".to_owned(), table.to_string())]);
     Config::load(Some(file), given).map_err(|errors| CliFailure::all_usage(errors.problems().to_vec()))
 }
 
-/// The operator's settings as decisions see them.
+/// Returns the part of the operator's settings that decisions use.
 pub(crate) fn policy(file: Option<&PathBuf>, table: &TableName) -> CliResult<Policy> {
     let wanted = ["RUNYARD_TIMING__", "RUNYARD_SHARING__"];
     let timing = |(name, _): &(String, String)| wanted.iter().any(|prefix| name.starts_with(prefix));
     let mut given: Vec<(String, String)> = config::environment().filter(timing).collect();
     given.push(("RUNYARD_TABLE".into(), table.to_string()));
     if file.is_none() {
-        // Only the deadlines matter here: what the operator connects to is its own business.
+        // Only the deadlines matter here, so the operator's connections are switched off.
         given.extend([("RUNYARD_GITHUB__KIND", "none"), ("RUNYARD_COMPUTE__KIND", "none")].map(owned));
     }
     let config = Config::load(file.map(PathBuf::as_path), given.into_iter());
@@ -35,7 +35,7 @@ pub(crate) fn policy(file: Option<&PathBuf>, table: &TableName) -> CliResult<Pol
         sharing: config.sharing,
         github: config.github.is_some(),
         organization: config.github.as_ref().is_some_and(|github| github.scope == ScopeKind::Organization),
-        // Without the operator's file, the usual operator is meant, which asks GitHub.
+        // Without the operator's file, a default operator is assumed, which watches runs at GitHub.
         watches_runs: file.is_none()
             || config.github.as_ref().is_some_and(|github| github.watch.run_poll.is_some()),
         inventory: false,

@@ -1,4 +1,4 @@
-//! Connects to the table. It is the only place where the command line builds adapters.
+//! Connects to the table. This is the only place where the command line builds adapters.
 
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -24,14 +24,14 @@ use runyard_operator::aws::{SqsDoorbell, SqsQueue};
 use runyard_operator::process::clock::{SystemClock, SystemEntropy};
 use runyard_store::DynamoStore;
 
-/// How often, and how long each time, a machine of EC2 is asked whether we are on one: it answers in a millisecond, and
-/// where there is none a person waits for nothing.
+/// Attempts and timeout of a request to EC2's instance metadata: the service responds in a millisecond, and elsewhere a
+/// person must not wait for it.
 const METADATA: (u32, Duration) = (2, Duration::from_millis(300));
 
-/// How long an address of our own machine may take to answer.
+/// Timeout of a connection to a loopback address.
 const PATIENCE: Duration = Duration::from_millis(300);
 
-/// Everything a verb works with, reached as AWS's own environment says.
+/// Connects everything that a verb works with, configured by AWS's own environment variables.
 pub(crate) async fn connect(
     table: TableName,
     environment: Environment,
@@ -70,7 +70,7 @@ pub(crate) async fn connect(
     Ok((context, store))
 }
 
-/// Whether an address of our own machine has nobody behind it, which the SDK would find out by several attempts.
+/// Returns whether nothing listens at a loopback address, which the SDK would find out only after several attempts.
 fn refuses(endpoint: &str) -> bool {
     let host = endpoint.split_once("://").map_or(endpoint, |(_, rest)| rest);
     let host = host.split('/').next().unwrap_or_default();
@@ -80,8 +80,8 @@ fn refuses(endpoint: &str) -> bool {
         && TcpStream::connect_timeout(&address, PATIENCE).is_err_and(|error| refused(&error))
 }
 
-/// AWS's own chains of region and credentials, which do not wait long for a machine's metadata; or what the yard says
-/// that was chosen.
+/// Loads AWS's configuration from its own chains of region and credentials, with short timeouts for instance metadata;
+/// the region and profile of the chosen yard take precedence.
 pub(crate) async fn sdk(environment: &Environment) -> SdkConfig {
     if environment.local {
         return local(environment);
@@ -110,7 +110,7 @@ pub(crate) async fn sdk(environment: &Environment) -> SdkConfig {
         .await;
     let mut defaults = aws_config::defaults(BehaviorVersion::latest());
     defaults = match &environment.profile {
-        // The yard's profile beats the keys of the shell, which the chain would ask first.
+        // The yard's profile takes precedence over the keys of the shell, which the chain would ask first.
         Some(profile) => defaults
             .credentials_provider(ProfileFileCredentialsProvider::builder().profile_name(profile).build()),
         None => defaults.credentials_provider(credentials.region(region.clone()).build().await),
@@ -119,7 +119,7 @@ pub(crate) async fn sdk(environment: &Environment) -> SdkConfig {
     defaults.region(RegionProviderChain::first_try(region)).load().await
 }
 
-/// The table of a local yard, whose file `env` says everything.
+/// Returns the configuration for the table of a local yard, which its file `env` defines completely.
 fn local(environment: &Environment) -> SdkConfig {
     let word = |name| environment.get(name).unwrap_or_default().to_owned();
     let keys = Credentials::new(word("AWS_ACCESS_KEY_ID"), word("AWS_SECRET_ACCESS_KEY"), None, None, "yard");
@@ -131,13 +131,13 @@ fn local(environment: &Environment) -> SdkConfig {
         .build()
 }
 
-/// The queues as `init` makes and mends them, where there are any.
+/// Returns the client with which `init` creates and corrects queues, or `None` if the yard has none.
 pub(crate) async fn queues(environment: &Environment) -> Option<Queues> {
     if sqs(environment) { Some(Queues::connect(&sdk(environment).await)) } else { None }
 }
 
-/// Whether there are queues for us. An operator that keeps them in its own process (`queue.kind`) leaves none to us,
-/// and whoever moves DynamoDB elsewhere and says nothing about SQS has none either.
+/// Returns whether the yard has queues that we can reach. An operator may keep its queues in its own process
+/// (`queue.kind`), and an environment that moves DynamoDB elsewhere without naming an endpoint of SQS has none either.
 fn sqs(environment: &Environment) -> bool {
     let set = |name| environment.get(name).is_some();
     let elsewhere = set("AWS_ENDPOINT_URL_DYNAMODB");

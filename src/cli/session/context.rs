@@ -13,52 +13,52 @@ use runyard_core::model::{
 };
 use runyard_core::ports::{Clock, Doorbell, Entropy, Page, PoolQueue, Store, StoreError};
 
-/// What a verb works with.
+/// The context of a verb.
 pub(crate) struct CliContext {
     /// The table.
     pub(crate) store: Arc<dyn Store>,
-    /// The history table; none where the yard's name leaves no room for it. It may not be there.
+    /// The history table; `None` if the yard's name is too long for it. The table may not exist.
     pub(crate) history: Option<Arc<dyn Store>>,
-    /// The pool queues, where there are any.
+    /// The pool queues, if there are any.
     pub(crate) queue: Option<Arc<dyn PoolQueue>>,
-    /// The doorbell, where there is one; each write of `store` rings it.
+    /// The doorbell, if there is one; each write of `store` rings it.
     pub(crate) doorbell: Option<Arc<dyn Doorbell>>,
     /// The wall clock.
     pub(crate) clock: Arc<dyn Clock>,
-    /// Fresh names.
+    /// The source of fresh names.
     pub(crate) entropy: Arc<dyn Entropy>,
     /// The table's name.
     pub(crate) table: TableName,
-    /// Our surroundings.
+    /// The process's environment.
     pub(crate) environment: Environment,
-    /// Where answers go.
+    /// The output.
     pub(crate) screen: Screen,
 }
 
-/// What a person did, as an event tells it.
+/// An action of a person, as its event records it.
 pub(crate) struct AuditEvent<'a> {
-    /// The record it was done to.
+    /// The record that was changed.
     pub(crate) key: &'a RecordId,
-    /// One word, CamelCase, stable.
+    /// The reason: one stable word in CamelCase.
     pub(crate) reason: &'static str,
-    /// A sentence.
+    /// The message: a sentence.
     pub(crate) message: String,
-    /// The attribute's value before and after, where one word says it.
+    /// The attribute's value before and after, if one word expresses it.
     pub(crate) change: Option<(String, String)>,
 }
 
 impl CliContext {
-    /// What the table answered, for a person.
+    /// Converts an error of the table to a failure for a person.
     pub(crate) fn failed(&self, error: &StoreError) -> CliFailure {
         CliFailure::of_store(&self.table, &self.environment, error)
     }
 
-    /// One item.
+    /// Reads one item.
     pub(crate) async fn item(&self, key: &RecordId) -> CliResult<Option<Item>> {
         self.store.get(key).await.map_err(|error| self.failed(&error))
     }
 
-    /// Every item of ours but events, of which a week's are many times as many as all else.
+    /// Reads every item of ours except events, which are many times as numerous in a week as all other items.
     pub(crate) async fn everything(&self) -> CliResult<Vec<Item>> {
         self.all_that(|item| match kind_of(item) {
             Some(Kind::Instance | Kind::Agent | Kind::Request | Kind::Pool | Kind::Launch | Kind::Lease) => {
@@ -69,7 +69,7 @@ impl CliContext {
         .await
     }
 
-    /// The items of the table that are wanted; the others are let go with the page they come on.
+    /// Reads the items of the table that match; items that do not match are dropped page by page.
     pub(crate) async fn all_that(&self, wanted: impl Fn(&Item) -> bool) -> CliResult<Vec<Item>> {
         let mut items = Vec::new();
         let mut after: Option<RecordId> = None;
@@ -82,7 +82,7 @@ impl CliContext {
         }
     }
 
-    /// The items under one partition key whose sort keys begin with a prefix, in their order.
+    /// Reads the items of one partition key whose sort keys begin with a prefix, in order.
     pub(crate) async fn under(&self, pk: &str, sk_prefix: &str) -> CliResult<Vec<Item>> {
         self.query(pk, sk_prefix).await.map_err(|error| self.failed(&error))
     }
@@ -98,9 +98,9 @@ impl CliContext {
         }
     }
 
-    /// The items of a run whose sort keys begin with a prefix, under the repository in lower case and, as keys were
-    /// written before, as it is spelt; where there are none, in any other spelling. A role that is confined to the keys
-    /// of today may not look for the others.
+    /// Reads the items of a run whose sort keys begin with a prefix. Keys have the repository in lower case, and older
+    /// keys have it as spelled; if neither finds items, every other spelling is tried. A role that is confined to
+    /// today's keys may not look for the others.
     pub(crate) async fn of_run(
         &self,
         repository: &Repository,
@@ -123,7 +123,7 @@ impl CliContext {
         Ok(items)
     }
 
-    /// The items of a run under a key of its repository with other capitals, which no query finds.
+    /// Scans for the items of a run whose keys spell the repository with other capitals, which a query cannot find.
     async fn in_any_spelling(
         &self,
         repository: &Repository,
@@ -174,7 +174,7 @@ fn gather(items: &mut Vec<Item>, page: Page, after: &mut Option<RecordId>) -> bo
     after.is_some()
 }
 
-/// The record an item is, or why it cannot be used.
+/// Parses an item as a record, or returns why it cannot be used.
 pub(crate) fn readable<T: Record>(item: &Item) -> CliResult<T> {
     match read::<T>(item) {
         Reading::Record(record) => Ok(record),
@@ -188,29 +188,29 @@ pub(crate) fn readable<T: Record>(item: &Item) -> CliResult<T> {
     }
 }
 
-/// An attribute of text.
+/// Returns a text attribute.
 pub(crate) fn text(value: impl ToString) -> AttributeValue {
     AttributeValue::S(value.to_string())
 }
 
-/// An attribute of a number.
+/// Returns a number attribute.
 pub(crate) fn number(value: impl Into<u64>) -> AttributeValue {
     AttributeValue::N(value.into().to_string())
 }
 
-/// Attributes from pairs.
+/// Builds attributes from pairs.
 pub(crate) fn attributes<const N: usize>(pairs: [(&str, AttributeValue); N]) -> Item {
     pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// One more on each of these numbers.
+/// Returns an increment of one for each of these counters.
 pub(crate) fn one_more<const N: usize>(names: [&str; N]) -> BTreeMap<String, i64> {
     names.into_iter().map(|name| (name.to_owned(), 1)).collect()
 }
 
 #[cfg(test)]
 impl CliContext {
-    /// On a table in memory, with nobody around.
+    /// Creates a context on a table in memory, without queues or a person.
     pub(crate) fn on(store: runyard_fakes::MemoryStore, screen: Screen) -> Self {
         Self {
             store: Arc::new(store),

@@ -1,4 +1,4 @@
-//! The launch templates of a yard's classes, where its machines are EC2's.
+//! The launch templates of a yard's classes, if its machines run on EC2.
 
 #[cfg(feature = "ec2")]
 mod ec2;
@@ -12,7 +12,7 @@ use crate::common::environment::Environment;
 use crate::common::failure::CliFailure;
 use crate::common::failure::CliResult;
 
-/// Makes or mends the launch templates of these classes where machines are EC2's.
+/// Creates or corrects the launch templates of these classes if machines run on EC2.
 #[cfg(feature = "ec2")]
 pub(crate) async fn all(
     environment: &Environment,
@@ -26,7 +26,7 @@ pub(crate) async fn all(
     }
 }
 
-/// Makes or mends the launch templates of these classes where machines are EC2's.
+/// Creates or corrects the launch templates of these classes if machines run on EC2.
 #[cfg(not(feature = "ec2"))]
 pub(crate) async fn all(
     _environment: &Environment,
@@ -45,7 +45,7 @@ pub(crate) async fn all(
     }
 }
 
-/// The same, as lines for people.
+/// Does the same as [`all`] and formats the steps as lines for people.
 pub(crate) async fn keep(
     environment: &Environment,
     config: Option<&Config>,

@@ -5,22 +5,22 @@ use crate::common::failure::CliFailure;
 use runyard_core::model::kind_of;
 use runyard_core::model::{ClassName, Kind, RecordId};
 
-/// How alike two names must be for one to be meant by the other: 1 is the same.
+/// The least similarity at which one name is suggested for another; 1 means equal.
 const ALIKE: f64 = 0.75;
 
-/// The name that is most like this one, if any is like it.
+/// Returns the most similar name, if any is similar enough.
 pub(crate) fn near<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let alike = known.map(|known| (strsim::jaro_winkler(name, known), known));
     let near = alike.filter(|(alike, _)| *alike >= ALIKE).max_by(|(a, _), (b, _)| a.total_cmp(b));
     near.map(|(_, known)| known)
 }
 
-/// The question after a name that does not exist, in front of what else is advised; nothing where none is like it.
+/// Returns the question that precedes the advice about an unknown name; empty if no name is similar.
 pub(crate) fn meant<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
     near(name, known).map_or_else(String::new, |near| format!("did you mean {near}? "))
 }
 
-/// The refusal of a class that has no pool, with the one that may be meant.
+/// Returns the failure for a class without a pool, and suggests a similar class.
 pub(crate) async fn no_such_pool(context: &CliContext, field: &str, class: &ClassName) -> CliFailure {
     let listed = context.all_that(|item| kind_of(item) == Some(Kind::Pool)).await;
     let pools: Vec<RecordId> = listed.unwrap_or_default().iter().filter_map(RecordId::of).collect();

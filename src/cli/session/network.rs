@@ -1,23 +1,23 @@
-//! Describes the network that a class names. `init` and `doctor` use it; it asks EC2.
+//! Describes the network of a class for `init` and `doctor`; it asks EC2.
 
 use std::collections::BTreeSet;
 
 use runyard_core::model::PoolSpec;
 use runyard_operator::aws::ec2::{Network, Subnet};
 
-/// Fewer free addresses than this are told as a problem: a launch may bring as many machines.
+/// Fewer free addresses than this are reported as a problem: a launch may start as many machines.
 const FEW: u32 = runyard_core::model::LAUNCH_LIMIT;
 
-/// What EC2 told of a class's network, for people.
+/// The description of a class's network, for people.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Delivery {
-    /// One line a subnet.
+    /// One line per subnet.
     pub(crate) subnets: Vec<String>,
-    /// What will keep machines from coming or from working, and what to do.
+    /// Problems that will keep machines from starting or working, each with its fix.
     pub(crate) problems: Vec<(String, &'static str)>,
 }
 
-/// Compares what a class names with what EC2 knows.
+/// Compares the network that a class names with EC2's description of it.
 pub(crate) fn told(spec: &PoolSpec, network: &Network) -> Delivery {
     let mut told = Delivery::default();
     let vpcs: BTreeSet<&str> = network.groups.values().map(String::as_str).collect();

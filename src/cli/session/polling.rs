@@ -1,4 +1,4 @@
-//! Waits for a condition by polling, quickly at first, until it holds, the time is over, or a person interrupts.
+//! Waits for a condition by polling, quickly at first, until it holds, the time limit passes, or a person interrupts.
 
 use std::time::Duration;
 
@@ -9,30 +9,30 @@ use crate::common::failure::{Caught, CliFailure, CliResult, Exit};
 use runyard_core::ports::StoreError;
 use runyard_operator::wire::ignores_hangup;
 
-/// How often a refused or contended write is tried in all.
+/// Maximum number of attempts of a refused or contended write.
 const TRIES: usize = 8;
 
-/// Longest pause between looks at first: a quarter of a second is little beside the two or three that a warm machine
-/// takes to register, and a look is one read of one record.
+/// Longest pause between reads at first: a quarter of a second is little compared with the two or three that a warm
+/// machine takes to register, and a poll is one read of one record.
 const PAUSE: Duration = Duration::from_millis(250);
-/// After so long nobody waits for a warm machine any more.
+/// After this time the wait is no longer for a warm machine.
 const QUICK: Duration = Duration::from_secs(120);
-/// Longest pause from then on: where a yard is full, thousands may wait at the same time, and their looks must not take
-/// the table's reads from the operator.
+/// Longest pause from then on: in a full yard thousands may wait at the same time, and their reads must not take the
+/// table's capacity from the operator.
 const PAUSE_LATER: Duration = Duration::from_secs(1);
 
-/// How a wait ended.
+/// The result of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waited<T> {
-    /// It is so.
+    /// The condition holds.
     Done(T),
-    /// The time was over first.
+    /// The time limit passed first.
     TimedOut,
     /// A signal came first.
     Interrupted(Caught),
 }
 
-/// SIGINT, SIGTERM and SIGHUP (unless `nohup` has it ignored), from the moment this is made.
+/// Listens for SIGINT, SIGTERM and SIGHUP (unless `nohup` has it ignored) from its creation on.
 pub(crate) struct Interrupts {
     int: Signal,
     term: Signal,
@@ -40,7 +40,7 @@ pub(crate) struct Interrupts {
 }
 
 impl Interrupts {
-    /// Begins to listen; from now on these signals no longer end the process.
+    /// Starts to listen; from now on these signals no longer end the process.
     pub(crate) fn listen() -> CliResult<Self> {
         let on = |kind| {
             signal(kind).map_err(|error| {
@@ -56,7 +56,7 @@ impl Interrupts {
         Ok(Self { int: on(SignalKind::interrupt())?, term: on(SignalKind::terminate())?, hangup })
     }
 
-    /// The next of them.
+    /// Waits for the next signal.
     pub(crate) async fn next(&mut self) -> Caught {
         let hung_up = async {
             match &mut self.hangup {
@@ -73,8 +73,8 @@ impl Interrupts {
     }
 }
 
-/// Looks until `look` finds something. Looking may be cut short, so it must not change anything. A look that the table
-/// did not answer ends no wait: its limit does.
+/// Polls until `look` finds something. `look` may be cancelled, so it must not change anything. An error of the table
+/// does not end the wait; the limit does.
 pub(crate) async fn until<T>(
     limit: Duration,
     interrupts: &mut Interrupts,
@@ -104,7 +104,7 @@ pub(crate) async fn until<T>(
     }
 }
 
-/// The pauses between looks: 50 ms at first, then longer, never longer than `most`.
+/// Returns the pauses between reads: 50 ms at first, then longer, never longer than `most`.
 pub(crate) fn pauses(most: Duration) -> impl Iterator<Item = Duration> {
     ExponentialBuilder::default()
         .with_min_delay(Duration::from_millis(50))
@@ -114,7 +114,7 @@ pub(crate) fn pauses(most: Duration) -> impl Iterator<Item = Duration> {
         .build()
 }
 
-/// Does what another writer may have to be asked again for: `attempt` reads, decides and writes afresh each time.
+/// Retries an update that another writer may have contended; `attempt` reads, decides and writes afresh each time.
 pub(crate) async fn again<T>(
     mut attempt: impl AsyncFnMut() -> Result<T, StoreError>,
 ) -> Result<T, StoreError> {
@@ -164,7 +164,7 @@ mod tests {
         let pauses: Vec<Duration> = looks.windows(2).map(|two| two[1] - two[0]).collect();
         assert!(pauses[0] <= Duration::from_millis(51), "quickly at first: {pauses:?}");
         for (look, pause) in looks.iter().zip(&pauses) {
-            // A timer of the runtime is good to a millisecond.
+            // Tokio's timers are accurate to a millisecond.
             let most = if *look < QUICK { PAUSE } else { PAUSE_LATER } + Duration::from_millis(1);
             assert!(*pause <= most, "{pause:?} after {look:?}");
         }

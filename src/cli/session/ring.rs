@@ -1,5 +1,6 @@
 //! Rings the doorbell after each write of a verb, so that the operator looks at once. A verb neither fails nor waits
-//! noticeably for it: the queue is looked up while the write is made, and a bell that was not rung in time is left.
+//! noticeably because of it: the queue is looked up during the write, and a ring that does not succeed in time is
+//! skipped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,14 +11,14 @@ use async_trait::async_trait;
 use runyard_core::model::{Item, RecordId, Write};
 use runyard_core::ports::{Doorbell, Page, QueueError, Store, StoreError, Watch};
 
-/// Longest time that a verb gives to a ring.
+/// Longest time that a verb waits for a ring.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// A store whose writes ring.
+/// A store whose writes ring the doorbell.
 pub(crate) struct Ringing {
     store: Arc<dyn Store>,
     bell: Arc<dyn Doorbell>,
-    /// Whether a ring failed: the next would fail too, and a person was told.
+    /// Whether a ring failed: the next would fail too, and the failure has been logged.
     silent: AtomicBool,
 }
 
@@ -26,7 +27,7 @@ impl Ringing {
         Self { store, bell, silent: AtomicBool::new(false) }
     }
 
-    /// Makes a write, then rings if it was made.
+    /// Makes a write, and rings if it succeeded.
     async fn then_ring<T>(
         &self,
         write: impl Future<Output = Result<T, StoreError>>,
@@ -35,7 +36,7 @@ impl Ringing {
             return write.await;
         }
         let bell = self.bell.clone();
-        // Goes on beside the write, and ends by itself where nobody waits for it.
+        // The lookup runs beside the write, and ends by itself if its result is not needed.
         let found = tokio::spawn(async move { bell.find().await });
         let written = write.await?;
         let ring = async {
@@ -50,7 +51,7 @@ impl Ringing {
         Ok(written)
     }
 
-    /// Tells once why the bell is not rung.
+    /// Logs once why the bell was not rung.
     fn left(&self, error: &QueueError) {
         if !self.silent.swap(true, Ordering::Relaxed) {
             tracing::info!(%error, "the doorbell was not rung; the operator sees this at its next look");
@@ -99,7 +100,7 @@ mod tests {
     use super::*;
     use runyard_core::model::AttributeValue;
 
-    /// A bell whose lookup and ring each take a time, and then fail if they are told to.
+    /// A bell with a delay for each lookup and ring, and an optional failure.
     struct Bell {
         takes: Duration,
         fails: Option<QueueError>,
@@ -140,7 +141,7 @@ mod tests {
         Write::create(key, item.map(|(name, value)| (name.to_owned(), value)).into())
     }
 
-    /// How long these writes took, and what was asked of the bell.
+    /// Makes these writes and returns how long they took, and the calls of the bell.
     async fn written(bell: &Arc<Bell>, keys: &[&str]) -> (Duration, Vec<&'static str>, Vec<bool>) {
         let store = MemoryStore::new();
         store.every_call_takes(Duration::from_millis(5));

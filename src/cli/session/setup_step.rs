@@ -1,39 +1,39 @@
-//! The steps of `init`: what was done, or would be done, to each part of a yard, shown to people line by line and to
+//! The steps of `init`: the changes, made or planned, to each part of a yard, shown to people line by line and to
 //! programs as one document.
 
 use serde_json::{Value, json};
 
 use runyard_store::Difference;
 
-/// What became of a part.
+/// The result of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// It is as it should be.
+    /// The part is correct already.
     Good,
-    /// It is its owner's, and good.
+    /// The part belongs to somebody else and is correct.
     #[cfg_attr(not(feature = "ec2"), allow(dead_code, reason = "only EC2 has templates"))]
     Given,
-    /// It was made, or would be, saying this.
+    /// The part was created, or would be, with these values.
     Made(Vec<Difference>),
-    /// It was mended, or would be, in this.
+    /// These differences were corrected, or would be.
     Mended(Vec<Difference>),
-    /// There is nothing of the kind here.
+    /// There is no such part here; the text is the reason.
     Nowhere(&'static str),
 }
 
-/// A part of a yard and what became of it.
+/// A part of a yard and the result of its step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SetupStep {
-    /// What it is: `table`, `queue`, `template`.
+    /// The kind of part: `table`, `queue`, `template`.
     pub(crate) what: &'static str,
     /// Its name.
     pub(crate) name: String,
-    /// What became of it.
+    /// The result.
     pub(crate) state: State,
 }
 
 impl SetupStep {
-    /// A part and what became of it.
+    /// Creates a step.
     pub(crate) fn new(what: &'static str, name: impl Into<String>, state: State) -> Self {
         Self { what, name: name.into(), state }
     }
@@ -57,7 +57,7 @@ impl SetupStep {
         }
     }
 
-    /// For people: the part, then each field that differs.
+    /// Formats the step for people: the part, then each field that differs.
     pub(crate) fn lines(&self, dry: bool) -> Vec<String> {
         let first = format!("{} {}: {}", self.what, self.name, self.said(dry));
         let field = |one: &Difference| match &self.state {
@@ -69,7 +69,7 @@ impl SetupStep {
         std::iter::once(first).chain(self.differences().iter().map(field)).collect()
     }
 
-    /// For programs.
+    /// Formats the step as a document for programs.
     pub(crate) fn document(&self, dry: bool) -> Value {
         let field = |one: &Difference| json!({"field": one.what, "wanted": one.wanted, "found": one.found});
         let changes: Vec<Value> = self.differences().iter().map(field).collect();

@@ -13,7 +13,7 @@ use crate::common::environment::Environment;
 use crate::common::failure::{CliFailure, CliResult};
 use runyard_core::model::{FieldError, TableName};
 
-/// The longest list of outputs that is read, in bytes.
+/// Maximum size of the outputs, in bytes.
 const LONGEST: u64 = 1 << 20;
 
 /// Which stack completes the pools.
@@ -32,12 +32,13 @@ pub(crate) struct StackArgs {
     aws: Vec<String>,
 }
 
-/// What a stack tells of itself, as far as pools need it.
+/// The outputs of a stack that pools need.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Outputs(BTreeMap<String, Value>);
 
 impl StackArgs {
-    /// Where `aws` is to ask: at the yard that was chosen. Without these options it has the shell's own surroundings.
+    /// Adds the region and profile of the chosen yard to the calls of `aws`. Without these options `aws` uses the
+    /// shell's own environment.
     pub(crate) fn of_yard(&self, environment: &Environment) -> Self {
         let region = environment.get("AWS_REGION").map(|region| ["--region", region]);
         let profile = environment.profile.as_deref().map(|profile| ["--profile", profile]);
@@ -45,10 +46,10 @@ impl StackArgs {
         Self { aws, ..self.clone() }
     }
 
-    /// The outputs of the stack that was named; none where none was.
+    /// Reads the outputs of the given stack; they are empty if no stack was given.
     ///
     /// # Errors
-    /// They cannot be read, or are of another table.
+    /// They cannot be read, or belong to another table.
     pub(crate) fn outputs(&self, table: &TableName) -> CliResult<Outputs> {
         let (field, named, text) = match (&self.stack, &self.stack_outputs) {
             (Some(name), _) => ("--stack", name.clone(), ask(name, &self.aws).map_err(CliFailure::usage)?),
@@ -112,7 +113,7 @@ fn read(path: &Path) -> std::io::Result<String> {
     Ok(text)
 }
 
-/// CloudFormation's `SubnetIds` and Terraform's `subnet_ids` are the same.
+/// Normalises a name, so that CloudFormation's `SubnetIds` and Terraform's `subnet_ids` are equal.
 fn plain(name: &str) -> String {
     name.chars().filter(|c| *c != '_').flat_map(char::to_lowercase).collect()
 }
@@ -142,7 +143,7 @@ impl Outputs {
         self.0.get(&plain(name)).and_then(Value::as_str).filter(|text| !text.is_empty())
     }
 
-    /// A list: Terraform's are lists, CloudFormation's are texts with commas.
+    /// Returns a list output: Terraform's are lists, CloudFormation's are texts with commas.
     fn list(&self, name: &str) -> Vec<Value> {
         match self.0.get(&plain(name)) {
             Some(Value::Array(all)) => all.clone(),
@@ -153,8 +154,8 @@ impl Outputs {
         }
     }
 
-    /// Gives a pool's `launch` what it leaves out. A pool with a launch template of its own, or without `launch`, is
-    /// left as it is.
+    /// Completes a pool's `launch` with the values that it omits. A pool with a launch template of its own, or without
+    /// `launch`, remains unchanged.
     pub(crate) fn complete(&self, entry: &mut Value) {
         let Some(launch) = entry.get_mut("launch").and_then(Value::as_object_mut) else { return };
         if launch.contains_key("launchTemplateId") {

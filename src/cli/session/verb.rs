@@ -1,4 +1,4 @@
-//! What a verb is: it checks what it was asked before anything is reached, and then it runs.
+//! The trait of verbs: a verb checks its arguments before it connects to anything, and then it runs.
 
 use runyard_core::model::TableName;
 
@@ -6,26 +6,26 @@ use crate::common::environment::Environment;
 use crate::common::failure::CliResult;
 use crate::session::context::CliContext;
 
-/// What a verb knows before anything is reached.
+/// The context of a verb's check, before anything is connected.
 pub(crate) struct Start<'a> {
-    /// The environment, with the yard that is meant.
+    /// The environment, with the chosen yard.
     pub(crate) environment: &'a Environment,
     /// The table.
     pub(crate) table: &'a TableName,
 }
 
-/// A verb that works on the table and ends. It is implemented by its arguments.
+/// A verb that works on the table and ends. Its arguments implement it.
 pub(crate) trait Verb {
-    /// What its arguments mean.
+    /// The checked arguments.
     type Input;
 
-    /// Refuses what can be refused without the network.
+    /// Checks all that can be checked without the network.
     fn check(&self, start: &Start<'_>) -> CliResult<Self::Input>;
 
-    /// Does it.
+    /// Runs the verb.
     async fn run(&self, context: &mut CliContext, input: Self::Input) -> CliResult;
 
-    /// Both, where the table is reached already.
+    /// Checks and runs the verb on a table that is connected already.
     async fn run_on(&self, context: &mut CliContext) -> CliResult {
         let input = self.check(&Start { environment: &context.environment, table: &context.table })?;
         self.run(context, input).await

@@ -1,5 +1,5 @@
-//! Named yards: which table, region and profile, or which directory of a local yard, `--yard NAME` means. The names are
-//! kept in a file of the user's configuration; `runyard config` writes it.
+//! Named yards: the table, region and profile, or the directory of a local yard, that `--yard NAME` selects. A file of
+//! the user's configuration stores the names; `runyard config` writes it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,17 +11,17 @@ use crate::common::environment::Environment;
 use crate::common::failure::{CliFailure, CliResult};
 use runyard_core::model::{FieldError, TableName};
 
-/// The file: the yards by their names, and the one that is meant where none is named.
+/// The file: the yards by name, and the current one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Yards {
-    /// The yard that is meant where none is named.
+    /// The yard to use if no other is named.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) current: Option<String>,
     pub(crate) yards: BTreeMap<String, Yard>,
 }
 
-/// Where a yard is: in an account, or in a directory of this machine.
+/// The location of a yard: in an account, or in a directory of this machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Yard {
@@ -31,7 +31,7 @@ pub(crate) struct Yard {
     /// The region of its table.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) region: Option<String>,
-    /// The profile of AWS's own files that has its credentials.
+    /// The profile in AWS's own files that has its credentials.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) profile: Option<String>,
     /// The directory of `runyard up`.
@@ -39,11 +39,11 @@ pub(crate) struct Yard {
     pub(crate) dir: Option<PathBuf>,
 }
 
-/// What the shell says of where a yard is. Where one of them is set, no `current` yard is meant.
+/// The variables that locate a yard. If the shell sets one of them, the `current` yard is not used.
 const OF_SHELL: [&str; 3] = ["RUNYARD_TABLE", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_DYNAMODB"];
 
-/// Our surroundings with the yard that is meant: `--yard`, else RUNYARD_YARD, else the current one of the file where
-/// neither `--table` nor the shell says otherwise.
+/// Returns the environment with the chosen yard: `--yard`, else RUNYARD_YARD, else the current one of the file, unless
+/// `--table` or the shell locates another.
 pub(crate) fn environment_of(
     yard: Option<&str>,
     table: Option<&TableName>,
@@ -70,7 +70,7 @@ pub(crate) fn environment_of(
     yard.over(environment, field, &name)
 }
 
-/// The table that is meant: the one that is named, else RUNYARD_TABLE, else `runyard`.
+/// Returns the chosen table: `--table`, else RUNYARD_TABLE, else `runyard`.
 pub(crate) fn table_of(named: Option<&TableName>, environment: &Environment) -> CliResult<TableName> {
     match (named, environment.get("RUNYARD_TABLE")) {
         (Some(table), _) => Ok(table.clone()),
@@ -81,25 +81,25 @@ pub(crate) fn table_of(named: Option<&TableName>, environment: &Environment) -> 
     }
 }
 
-/// Whether it is a directory's path and no name.
+/// Returns whether the text is a path of a directory and not a name.
 pub(crate) fn is_path(name: &str) -> bool {
     name.contains('/') || name == "." || name == ".."
 }
 
-/// The names of the file, for completion.
+/// Returns the names of the file, for completion.
 pub(crate) fn known(environment: &Environment) -> Vec<String> {
     Yards::read(environment).map(|yards| yards.yards.into_keys().collect()).unwrap_or_default()
 }
 
 impl Yards {
-    /// Where the file is, if the user has a place for it.
+    /// Returns the path of the file, if the user has a directory for it.
     pub(crate) fn path(environment: &Environment) -> Option<PathBuf> {
         let place = environment.file("XDG_CONFIG_HOME");
         let place = place.or_else(|| environment.file("HOME").map(|home| home.join(".config")))?;
         Some(place.join("runyard").join("yards.yaml"))
     }
 
-    /// What the file says; nothing where there is none.
+    /// Reads the file; the result is empty if there is none.
     pub(crate) fn read(environment: &Environment) -> CliResult<Self> {
         let Some(path) = Self::path(environment) else { return Ok(Self::default()) };
         let refused = |message: String| {
@@ -115,7 +115,7 @@ impl Yards {
         }
     }
 
-    /// The yard of this name.
+    /// Returns the yard with this name.
     pub(crate) fn get(&self, field: &str, name: &str) -> CliResult<Yard> {
         self.yards.get(name).cloned().ok_or_else(|| {
             let near = names::meant(name, self.yards.keys().map(String::as_str));
@@ -128,7 +128,8 @@ impl Yards {
 }
 
 impl Yard {
-    /// Our surroundings where this yard is meant. What it does not say is the shell's, but for a local yard nothing is.
+    /// Returns the environment with this yard chosen. The shell supplies what the yard leaves out; a local yard takes
+    /// nothing from the shell.
     fn over(&self, mut environment: Environment, field: &str, name: &str) -> CliResult<Environment> {
         if let Some(dir) = &self.dir {
             for (key, value) in local(dir, field, name)? {
@@ -137,7 +138,7 @@ impl Yard {
             environment.local = true;
         }
         if self.profile.is_some() {
-            // The region of the profile is meant, unless the yard names one; not the shell's.
+            // The region is the yard's, else the profile's; not the shell's.
             environment.forget("AWS_REGION");
         }
         let chosen =
@@ -152,7 +153,7 @@ impl Yard {
     }
 }
 
-/// The variables that `runyard up` wrote for its clients.
+/// Reads the variables that `runyard up` wrote for its clients.
 fn local(dir: &Path, field: &str, name: &str) -> CliResult<Vec<(String, String)>> {
     let path = dir.join("env");
     let text = std::fs::read_to_string(&path).map_err(|_| {

@@ -138,7 +138,7 @@ fn list(screen: &mut Screen, yards: &Yards) {
     screen.text(&text);
 }
 
-/// Writes the file whole: another process sees the old one or the new one.
+/// Replaces the file atomically: another process reads the old file or the new one.
 fn write(yards: &Yards, environment: &Environment) -> CliResult {
     let Some(path) = Yards::path(environment) else {
         let fix = "set HOME or XDG_CONFIG_HOME";

@@ -1,5 +1,5 @@
-//! `runyard setup github`: makes the GitHub App by GitHub's manifest flow. A person agrees in a browser; the App's key
-//! goes where it was asked for and nowhere else; then the installation and its permissions are checked.
+//! `runyard setup github`: creates the GitHub App with GitHub's manifest flow. A person agrees in a browser; the App's
+//! key is written to the requested files and nowhere else; then the installation and its permissions are checked.
 
 mod key_files;
 mod page;
@@ -26,9 +26,9 @@ use runyard_operator::github::{
 };
 use runyard_operator::process::clock::{SystemClock, SystemEntropy};
 
-/// How often GitHub is asked whether the App is installed.
+/// The interval at which GitHub is asked whether the App is installed.
 const LOOK: Duration = Duration::from_secs(2);
-/// The longest anybody may take for two clicks.
+/// The longest allowed wait for the person.
 const LONGEST: Duration = Duration::from_hours(1);
 
 /// Sets up what the yard needs elsewhere.
@@ -109,7 +109,7 @@ fn login(text: &str) -> Result<String, FieldError> {
     Ok(text.to_owned())
 }
 
-/// What was asked, checked; the files that take the key are open.
+/// The checked arguments; the files for the key are open.
 pub(crate) struct GithubSetup {
     api: ApiUrl,
     name: String,
@@ -119,7 +119,7 @@ pub(crate) struct GithubSetup {
     timeout: Duration,
 }
 
-/// What can be refused without the network.
+/// Checks all that can be checked without the network.
 pub(crate) fn check(args: SetupArgs) -> CliResult<GithubSetup> {
     let SetupWhat::Github(args) = args.what;
     let usage = |field: &str, value: &str, message: &str, fix: &str| {
@@ -206,7 +206,7 @@ async fn make(screen: &mut Screen, setup: GithubSetup) -> CliResult {
     })?;
     let app = github.convert(&code).await.map_err(|error| unmade(&error))?;
     let key = AppKey::from_pem(app.id.to_string(), app.pem.as_bytes());
-    // Before anything else can fail: GitHub tells the key once.
+    // The first step after the App is created: GitHub returns the key only once.
     let kept = files.keep(&app.pem)?;
     let install = format!("{}/installations/new", app.page.trim_end_matches('/'));
     page.made(&install);
@@ -221,10 +221,10 @@ async fn make(screen: &mut Screen, setup: GithubSetup) -> CliResult {
     report(screen, &app, &installed, organization_runners, &kept, &install)
 }
 
-/// What a person has to know, also where a program reads the answer.
+/// Prints a line that a person needs even if a program reads the output.
 fn tell(screen: &mut Screen, line: String) {
     if screen.format.for_programs() {
-        // Nobody can be told when stderr is gone.
+        // A closed stderr is ignored.
         let _ = writeln!(std::io::stderr(), "{line}");
     } else {
         screen.say(line);
@@ -262,7 +262,7 @@ async fn installation(
                     Some(installed) => return installed,
                     None => last = None,
                 },
-                // A new App may not be known everywhere at once.
+                // A new App may not be visible everywhere at once.
                 Err(error) => last = Some(error),
             }
             tokio::time::sleep(LOOK).await;

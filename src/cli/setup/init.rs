@@ -48,14 +48,14 @@ pub(crate) struct InitArgs {
     pub(crate) stack: StackArgs,
 }
 
-/// What was asked, checked.
+/// The checked arguments.
 pub(crate) struct InitInput {
     dry_run: bool,
     config: Option<Config>,
     pools: Vec<PoolSpec>,
 }
 
-/// What can be refused without the network.
+/// Checks all that can be checked without the network.
 pub(crate) fn check(args: &InitArgs, start: &Start<'_>) -> CliResult<InitInput> {
     let table = start.table;
     let config = args.config.as_ref().map(|file| configured::load(table, file)).transpose()?;
@@ -94,7 +94,7 @@ pub(crate) async fn run(context: &mut CliContext, input: &InitInput, store: &Dyn
     Ok(())
 }
 
-/// The table: made, mended, or refused.
+/// Creates or corrects the table, or refuses it.
 async fn table(
     context: &CliContext,
     store: &DynamoStore,
@@ -121,7 +121,7 @@ async fn table(
     Ok(SetupStep::new("table", name, state))
 }
 
-/// Creates the table, or finds that somebody else did so at this moment.
+/// Creates the table; another process may create it at the same moment.
 async fn create(context: &CliContext, store: &DynamoStore) -> CliResult {
     let Err(error) = store.create_table().await else { return Ok(()) };
     match store.check_table().await {
@@ -140,7 +140,7 @@ fn another_shape(table: &str, differences: &[Difference]) -> CliFailure {
     )
 }
 
-/// The classes there are, and those the file names: by name, each once.
+/// Returns the recorded classes and those of the file, by name and without duplicates.
 async fn classes(context: &CliContext, input: &InitInput, there: bool) -> CliResult<Vec<PoolSpec>> {
     let pool = |item: &Item| kind_of(item) == Some(Kind::Pool);
     let items = if there { context.all_that(pool).await? } else { Vec::new() };
@@ -169,7 +169,7 @@ async fn queues_of(
     queues::all(queues, &wanted, input.dry_run).await
 }
 
-/// Runs of people one does not trust need machines that nobody uses after them.
+/// Warns if every class reuses machines: runs of untrusted people need machines that are not used after them.
 fn advise(pools: &[PoolSpec]) {
     if !pools.is_empty() && pools.iter().all(|spec| spec.reuse_within != ReuseWithin::Never) {
         tracing::warn!(

@@ -1,6 +1,6 @@
-//! `runyard try`: takes one machine of a class through its whole life, as a workflow would, and tells how long each
+//! `runyard try`: takes one machine of a class through its whole life, as a workflow would, and prints how long each
 //! step took. It writes an ordinary request, shows the machine's console while it boots, waits until its runner
-//! listens, gives it back and ends it. However that goes, nothing of it stays.
+//! listens, releases it and ends it. Nothing remains afterwards, whatever the result.
 
 mod consoles;
 mod ending;
@@ -61,19 +61,19 @@ pub(crate) struct TryArgs {
     config: Option<PathBuf>,
 }
 
-/// What the command waits longer than the request, so that the operator's verdict comes first.
+/// How much longer than the request the command waits, so that the operator's result comes first.
 const LONGER: Duration = Duration::from_secs(30);
-/// How long a machine may be lent for this, should nobody be left to give it back.
+/// The longest runtime of the machine, in case nothing releases it.
 const LENT: Duration = Duration::from_secs(300);
 
-/// What is asked for.
+/// The checked arguments.
 pub(crate) struct Asked {
     repository: Repository,
     consoles: Consoles,
     prices: Prices,
 }
 
-/// What the options say.
+/// Checks the arguments.
 pub(crate) async fn check(args: &TryArgs, start: &Start<'_>) -> CliResult<Asked> {
     let Start { environment, table } = *start;
     let repository = default_from(args.repository.clone(), environment, "GITHUB_REPOSITORY", "--repository");
@@ -106,7 +106,7 @@ pub(crate) async fn run(context: &mut CliContext, args: &TryArgs, asked: &Asked)
     let mut trial =
         Trial { key: request.key(), begun: Instant::now(), steps: Steps::default(), machine: None };
     let waited = trial.watch(context, asked, args.timeout + LONGER, &mut interrupts).await;
-    // From here on everything is given back, whatever came of it.
+    // From here on everything is released, whatever the result.
     let listens = matches!(&waited, Ok(Waited::Done(request)) if request.phase() == Phase::Ready);
     if !listens {
         let tail = trial.console_tail(&asked.consoles).await;
@@ -151,8 +151,8 @@ fn described(left: &[String]) -> String {
     if left.is_empty() { "nothing of it is left".into() } else { format!("left: {}", left.join(", ")) }
 }
 
-/// A request that no job of any run asks for: GitHub's runs have smaller numbers than today's microseconds, and the
-/// name stands in its label.
+/// Returns the key of a request that no job of any run matches: today's microseconds are larger than GitHub's run ids,
+/// and the label contains the name.
 fn key(context: &CliContext, repository: &Repository) -> RequestKey {
     let number = context.clock.now().as_microsecond();
     RequestKey {
@@ -163,7 +163,7 @@ fn key(context: &CliContext, repository: &Repository) -> RequestKey {
     }
 }
 
-/// One machine's way, as far as it has come.
+/// The progress of one machine.
 struct Trial {
     key: RecordId,
     begun: Instant,
@@ -206,7 +206,7 @@ impl Trial {
         .await
     }
 
-    /// Takes in how far the request and its machine are.
+    /// Records the progress of the request and its machine.
     async fn look(&mut self, context: &CliContext, request: &Request) -> CliResult {
         let now = self.begun.elapsed();
         if request.status.accepted_at.is_some() {
@@ -234,7 +234,7 @@ impl Trial {
         Ok(())
     }
 
-    /// The end of the console of a machine that did not come to listen.
+    /// Returns the end of the console of a machine whose runner did not listen.
     async fn console_tail(&self, consoles: &Consoles) -> Vec<String> {
         const LINES: usize = 20;
         let Some(machine) = &self.machine else { return Vec::new() };
@@ -243,7 +243,7 @@ impl Trial {
     }
 }
 
-/// A machine by its id: its record's key has more.
+/// Finds a machine by its id, which is only a part of its record's key.
 async fn machine(context: &CliContext, id: &InstanceId) -> CliResult<Option<Instance>> {
     let named = |item: &Item| {
         runyard_core::model::kind_of(item) == Some(Kind::Instance)
@@ -272,7 +272,7 @@ fn show(context: &mut CliContext, trial: &Trial, listens: bool, prices: &Prices)
     }
 }
 
-/// What a machine cost that was there so long, at list price.
+/// Describes the cost of a machine with this lifetime, at list price.
 fn cost(facts: &InstanceFacts, lived: u64, prices: &Prices) -> String {
     let (kind, zone, usage) = (&facts.instance_type, &facts.availability_zone, facts.usage_class);
     let name: &str = if kind.is_empty() { "the machine" } else { kind };

@@ -1,4 +1,4 @@
-//! Every verb that changes a record in place meets one of a newer program: what that added is still there afterwards.
+//! Every verb that changes a record in place keeps the attributes that a newer program added to it.
 
 use clap::Parser as _;
 use runyard_fakes::MemoryStore;
@@ -61,7 +61,7 @@ async fn every_verb_that_changes_a_record_keeps_what_a_newer_program_added() {
             [("since".to_owned(), text("0.2")), ("tags".to_owned(), AttributeValue::L(vec![number(1u64)]))];
         let added = AttributeValue::M(inner.into_iter().collect());
         before.insert("preemption".to_owned(), added.clone());
-        // The golden class is launched by ids that `apply` refuses.
+        // The golden class is launched with ids that `apply` refuses.
         before.remove("launch");
         let (store, key) = (MemoryStore::new(), RecordId::of(&before).expect("a key"));
         store.put(before.clone());

@@ -1,4 +1,5 @@
-//! The page `docs/reference/cli.md`, made of the command line's own table. With RUNYARD_GOLDEN=write it is written anew.
+//! The page `docs/reference/cli.md`, generated from the command line's own definition. With RUNYARD_GOLDEN=write it is
+//! rewritten.
 
 use std::path::Path;
 
@@ -37,7 +38,7 @@ fn section(page: &mut String, command: &mut Command, name: &str) {
     }
 }
 
-/// Leaves out the options that every command has: they stand under `runyard`.
+/// Leaves out the options common to all commands: they are documented under `runyard`.
 fn leave_out_global(help: &mut Vec<&str>) {
     let Some(from) = help.iter().position(|line| *line == "Global options:") else { return };
     let is_next = |line: &&str| !line.is_empty() && !line.starts_with(' ');

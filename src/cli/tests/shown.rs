@@ -1,5 +1,5 @@
-//! What every verb that reads shows, at 60, 80 and 120 columns and in a pipe, compared with the files of
-//! `tests/golden/cli`. With RUNYARD_GOLDEN=write they are written anew.
+//! The output of every reading verb, at 60, 80 and 120 columns and in a pipe, compared with the files of
+//! `tests/golden/cli`. With RUNYARD_GOLDEN=write they are rewritten.
 
 use std::path::PathBuf;
 
@@ -15,7 +15,7 @@ use runyard_core::model::{AttributeValue, Item};
 
 const WIDTHS: [Option<usize>; 4] = [Some(60), Some(80), Some(120), None];
 
-/// What of the stored records is shown here: what is added to them later is no concern of tables.
+/// The attributes of the stored records that are shown here; attributes added later do not affect the tables.
 const SHOWN: &[&str] = &[
     "pk",
     "sk",
@@ -106,7 +106,7 @@ fn with(record: &str, more: &[(&str, AttributeValue)]) -> Item {
     item
 }
 
-/// A yard with one of each, and some whose texts are long.
+/// Returns a yard with one record of each kind, and some with long texts.
 fn yard() -> MemoryStore {
     let store = MemoryStore::new();
     let golden = [
@@ -164,7 +164,7 @@ async fn shown(line: &str, width: Option<usize>) -> String {
         Once::Version(args) => args.run_on(context).await,
         other => panic!("{line} is no verb that reads: {other:?}"),
     };
-    // What `doctor` finds is its failure.
+    // `doctor` fails if it has findings.
     let _ = ended;
     read()
 }

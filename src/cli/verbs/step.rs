@@ -1,5 +1,5 @@
-//! A workflow's step on ports of the caller's: what `runyard provision` and `runyard release` do, with no process
-//! around it. The simulation runs the commands this way, so that what workflows run is tried under every fault too.
+//! A workflow's step on the caller's ports: `runyard provision` and `runyard release` without a process of their own.
+//! The simulation runs the commands this way, so that the steps of workflows are tested under every fault too.
 
 use std::iter;
 use std::sync::Arc;
@@ -16,27 +16,27 @@ use crate::verbs::{AnyVerb, Cli, Once};
 use runyard_core::model::FieldError;
 use runyard_core::ports::{Clock, Entropy, Store};
 
-/// What a step works with.
+/// The ports of a step.
 pub struct StepPorts {
     /// The table.
     pub store: Arc<dyn Store>,
     /// The wall clock of the machine it runs on.
     pub clock: Arc<dyn Clock>,
-    /// Fresh names of events.
+    /// The source of names of events.
     pub entropy: Arc<dyn Entropy>,
 }
 
-/// A step that did not succeed.
+/// The failure of a step.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("exit code {code}: {message}")]
 pub struct StepFailed {
-    /// The exit code, as the contract has it: 1 to 4, or 128 and a signal's number.
+    /// The exit code by the contract: 1 to 4, or 128 plus a signal's number.
     pub code: u8,
-    /// What the command says.
+    /// The command's message.
     pub message: String,
 }
 
-/// Runs `runyard` with these arguments and an empty environment; what it prints is thrown away.
+/// Runs `runyard` with these arguments and an empty environment; its output is discarded.
 ///
 /// # Errors
 /// The command does not succeed, or it is neither `provision` nor `release`.

@@ -1,5 +1,5 @@
-//! `runyard debug --bundle FILE`: everything about a record that failed in one archive that may be sent to others. What
-//! is a credential by its name is left out, and what has the form of one is taken out of every text.
+//! `runyard debug --bundle FILE`: everything about a failed record in one archive that may be sent to others. Values
+//! whose name marks a credential are left out, and text in the form of a credential is redacted everywhere.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -17,9 +17,9 @@ use runyard_core::redact::redact;
 
 /// The directory in the archive.
 const TOP: &str = "runyard-debug";
-/// What stands in the place of a value that is left out.
+/// The replacement for a value that is left out.
 const HIDDEN: &str = "***";
-/// Attributes and keys whose value is a credential, may be one, or tells how to get one.
+/// Attributes and keys whose value is a credential, may be one, or shows how to get one.
 const SECRET: &[&str] = &[
     "registration",
     "removal",
@@ -32,23 +32,23 @@ const SECRET: &[&str] = &[
     "app_key_file",
 ];
 
-/// The files of an archive; each is cleaned when it is added.
+/// The files of an archive; each is redacted when it is added.
 #[derive(Debug, Default)]
 pub(crate) struct Bundle(Vec<(String, String)>);
 
 impl Bundle {
-    /// A document.
+    /// Adds a document.
     pub(crate) fn document(&mut self, name: &str, value: &Value) {
         let value = cleaned(value);
         self.0.push((name.to_owned(), format!("{value:#}\n")));
     }
 
-    /// A text.
+    /// Adds a text.
     pub(crate) fn text(&mut self, name: &str, said: &str) {
         self.0.push((name.to_owned(), redact(said, &[])));
     }
 
-    /// A configuration in TOML. One that cannot be read is left out whole.
+    /// Adds a configuration in TOML. If it cannot be parsed it is left out completely.
     pub(crate) fn configuration(&mut self, name: &str, toml: &str) {
         match Figment::from(Toml::string(toml)).extract::<Value>() {
             Ok(value) => self.document(name, &value),
@@ -56,10 +56,10 @@ impl Bundle {
         }
     }
 
-    /// Writes the archive, which only its owner may read. Answers how many files it has.
+    /// Writes the archive, which only its owner may read. Returns the number of its files.
     ///
     /// # Errors
-    /// The file is there already, or cannot be written.
+    /// The file exists already, or cannot be written.
     pub(crate) fn write(self, path: &Path) -> CliResult<usize> {
         let files = self.0.len();
         let fix = "name a file that is not there yet, in a directory that may be written";
@@ -88,7 +88,7 @@ impl Bundle {
     }
 }
 
-/// A document without credentials.
+/// Returns a document without credentials.
 fn cleaned(value: &Value) -> Value {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// Everything in an archive, with the files' names.
+    /// Unpacks an archive into names and contents of its files.
     fn unpacked(path: &Path) -> Vec<(String, String)> {
         let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(std::fs::File::open(path).unwrap()));
         let entries = archive.entries().unwrap();
@@ -138,7 +138,7 @@ mod tests {
         ];
         let dir = tempfile::tempdir().unwrap();
         for (n, canary) in canaries.iter().enumerate() {
-            // A value behind a name of a secret need not have the form of one.
+            // A value under a secret's name need not have the form of one.
             for (m, secret) in [canary, "opensesame"].into_iter().enumerate() {
                 let mut bundle = Bundle::default();
                 bundle.document(

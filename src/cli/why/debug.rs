@@ -1,5 +1,5 @@
-//! `runyard debug`: one page about a record that failed: where it is, what happened to it and to its machines, what was
-//! said, and the probable cause with what mends it.
+//! `runyard debug`: one page about a failed record: its state, its events and those of its machines, the relevant
+//! output, and the probable cause with its fix.
 
 use std::path::{Path, PathBuf};
 
@@ -20,11 +20,11 @@ use runyard_core::explain::{CAUSES, Probable, Said};
 use runyard_core::model::{Event, Item, Reading, RecordId, Repository, read};
 use runyard_core::yard::{Now, Yard};
 
-/// Most events on the page, the last ones.
+/// Maximum number of events on the page; the latest are shown.
 const EVENTS: usize = 20;
-/// How many lines of a log are looked at for a cause.
+/// Number of log lines that are searched for a cause.
 const LAST_LINES: usize = 5;
-/// Most things that were said on the page.
+/// Maximum number of quoted messages on the page.
 const WORDS: usize = 12;
 
 /// Tells the probable cause of a failure.
@@ -105,7 +105,7 @@ impl Verb for DebugArgs {
     }
 }
 
-/// All of it, for a person; no causes where nothing is wrong.
+/// Prints the page for people; causes only if something is wrong.
 fn tell(
     context: &mut CliContext,
     lines: &[String],
@@ -150,7 +150,7 @@ fn tell(
     }
 }
 
-/// The logs of the machines among these records that were written: id, and name and text of each part.
+/// Reads the stored logs of the machines among these records: id, and name and text of each part.
 async fn written(context: &CliContext, keys: &[RecordId]) -> CliResult<Vec<MachineLogs>> {
     let mut all = Vec::new();
     for arn in keys.iter().filter_map(RecordId::instance) {
@@ -160,13 +160,13 @@ async fn written(context: &CliContext, keys: &[RecordId]) -> CliResult<Vec<Machi
     Ok(all)
 }
 
-/// Whether a machine among these records is in trouble, so that its logs say why.
+/// Returns whether a machine among these records is in trouble, so that its logs show why.
 fn failed(yard: &Yard, now: &Now, keys: &[RecordId], id: &str) -> bool {
     let machine = |key: &&RecordId| key.instance().is_some_and(|arn| arn.instance_id() == id);
     keys.iter().find(machine).is_some_and(|key| explain::wrong(yard, now, key))
 }
 
-/// The words by which a cause is known: of several lines that with its sign.
+/// Returns the text that identifies a cause: of several lines, the one that contains its sign.
 fn telling(one: &Probable<'_>) -> String {
     let line = one
         .said
@@ -178,7 +178,7 @@ fn telling(one: &Probable<'_>) -> String {
 /// A machine and the parts of its logs.
 type MachineLogs = (String, Vec<(String, String)>);
 
-/// The last words of each part.
+/// Returns the last lines of each part.
 fn words<'a>(id: &'a str, parts: &'a [(String, String)]) -> impl Iterator<Item = Said> + 'a {
     parts.iter().filter_map(move |(name, text)| {
         let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
@@ -188,12 +188,12 @@ fn words<'a>(id: &'a str, parts: &'a [(String, String)]) -> impl Iterator<Item =
     })
 }
 
-/// Whether a record is among these, or is the agent of a machine that is.
+/// Returns whether a record is among these, or is the agent of a machine that is.
 fn belongs(keys: &[RecordId], key: &RecordId) -> bool {
     keys.contains(key) || key.agent().is_some_and(|arn| keys.iter().any(|one| one.instance() == Some(arn)))
 }
 
-/// All of it, for an archive.
+/// Collects everything for an archive.
 fn bundled(
     page: &Value,
     records: &[&Item],

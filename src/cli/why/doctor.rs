@@ -1,5 +1,5 @@
 //! `runyard doctor`: compares the records with each other and with the queues, EC2 and GitHub. With `--fix` it repairs
-//! what the operator's own conditional writes would repair.
+//! whatever the operator's own conditional writes would repair.
 
 #[cfg(feature = "ec2")]
 mod account;
@@ -104,7 +104,7 @@ impl Verb for DoctorArgs {
     }
 }
 
-/// What `--preflight` found, if it was asked for.
+/// Runs `--preflight`, if it was asked for.
 async fn preflight(context: &CliContext, args: &DoctorArgs, items: &[Item]) -> CliResult<Vec<Checked>> {
     let (Some(named), Some(file)) = (&args.preflight, &args.config) else { return Ok(Vec::new()) };
     let config = configured::load(&context.table, file)?;
@@ -130,13 +130,13 @@ async fn preflight(context: &CliContext, args: &DoctorArgs, items: &[Item]) -> C
     Ok(preflight::look(&asked, &config, &pools, items, args.repository.as_ref()).await)
 }
 
-/// What the operator's configuration says about whom to ask.
+/// Returns the adapters that the operator's configuration selects.
 async fn outside(context: &CliContext, args: &DoctorArgs) -> CliResult<Outside> {
     let Some(file) = &args.config else { return Ok(Outside::default()) };
     let config = configured::load(&context.table, file)?;
     match config.compute {
         ComputeKind::Ec2 | ComputeKind::None => {}
-        // Its machines are children of their operator, which sees them every second.
+        // Local machines are children of their operator, which checks them every second.
         ComputeKind::Local => return Ok(Outside::default()),
     }
     let sdk = connect::sdk(&context.environment).await;
@@ -169,7 +169,7 @@ async fn outside(context: &CliContext, args: &DoctorArgs) -> CliResult<Outside> 
         #[cfg(feature = "ec2")]
         ec2,
         github: ports.github.map(|github| (github, organization)),
-        // What machines get that follow GitHub's list is told by their pools.
+        // Pools determine the runner version of machines that follow GitHub's list.
         runner_version: config
             .agent
             .runner
@@ -179,7 +179,7 @@ async fn outside(context: &CliContext, args: &DoctorArgs) -> CliResult<Outside> 
     })
 }
 
-/// Whether a record is kept to be examined: of the events, which nothing is compared with, those that cannot be read.
+/// Returns whether a record is kept for examination; of events, which are compared with nothing, only unreadable ones.
 fn looked_at(item: &Item) -> bool {
     match kind_of(item) {
         Some(Kind::Instance | Kind::Agent | Kind::Request | Kind::Pool | Kind::Launch | Kind::Lease) => true,

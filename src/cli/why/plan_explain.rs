@@ -24,7 +24,7 @@ use runyard_core::model::{
 };
 use runyard_core::yard::{Unit, Yard};
 
-/// Of how many waiting requests `explain pool` tells why they wait.
+/// Number of waiting requests that `explain pool` explains.
 const WAITS_TOLD: usize = 3;
 
 /// Tells what the operator would do now.
@@ -136,10 +136,10 @@ impl Verb for ExplainArgs {
     }
 }
 
-/// What is looked for.
+/// The selected record, its repository, and the operator's settings.
 pub(crate) struct ExplainTarget(Selector, Option<Repository>, Policy);
 
-/// A record that is named, and the operator's settings.
+/// Combines a selected record with the operator's settings.
 pub(crate) fn target(
     selector: Selector,
     repository: Option<&Repository>,
@@ -151,8 +151,8 @@ pub(crate) fn target(
     Ok(ExplainTarget(selector, repository, policy(config, table)?))
 }
 
-/// Everything judged, as far as a person asks: what would be written, launched or ended, and what waits. What only
-/// looks, or repeats a hint, is decided by what an operator remembers and says nothing to a person.
+/// Judges all records and returns what concerns a person: planned writes, launches and terminations, and waits. Actions
+/// that only read, or repeat a hint, depend on the operator's memory and are left out.
 fn judged(items: &[Item], policy: &Policy, now: jiff::Timestamp) -> (Vec<Planned>, Vec<Wait>) {
     let (yard, now, role) = explain::picture(items, now);
     let plans: Vec<(Unit, Plan)> = explain::judge(&yard, policy, now, role);
@@ -164,8 +164,8 @@ fn judged(items: &[Item], policy: &Policy, now: jiff::Timestamp) -> (Vec<Planned
     (actions, waits)
 }
 
-/// The classes whose runners are not registered ahead of claims, and what would have to hold; not those that were made
-/// so on purpose.
+/// Returns the classes whose runners are not registered ahead of claims, with the missing conditions; not those
+/// configured so on purpose.
 fn not_registered_ahead(items: &[Item]) -> Vec<(String, AheadStatus)> {
     let told = |pool: Pool| {
         let on_purpose = pool.spec.ahead_lacks().any(|off| off.is_choice());
@@ -183,7 +183,7 @@ fn pools(items: &[Item]) -> impl Iterator<Item = Pool> {
     })
 }
 
-/// The classes whose number of idle machines changes in the next hours, and how.
+/// Returns the classes whose number of idle machines changes in the next hours, and how.
 fn hours_ahead(items: &[Item], now: jiff::Timestamp) -> Vec<(String, String)> {
     let told = |pool: Pool| Some((pool.spec.resource_class.to_string(), explain::hours_ahead(&pool, now)?));
     pools(items).filter_map(told).collect()
@@ -198,14 +198,14 @@ fn wait_json(wait: &Wait) -> Value {
     json!({"subject": wait.subject.to_string(), "reason": wait.reason.as_str(), "message": wait.message})
 }
 
-/// What one look found out.
+/// The result of one read.
 #[derive(PartialEq, Eq)]
 pub(crate) struct Explained {
     pub(crate) record: RecordId,
     pub(crate) lines: Vec<String>,
 }
 
-/// One look: what it found out, and all records but events.
+/// Reads once; returns the explanation and all records except events.
 pub(crate) async fn explained(
     context: &CliContext,
     target: &ExplainTarget,
@@ -220,7 +220,7 @@ pub(crate) async fn explained(
             let (yard, now, role) = explain::picture(&items, now);
             match &key {
                 RecordId::Request(id) => explain::explain(&yard, policy, now, role, id),
-                // Its key says that it is a request's, and not which.
+                // The key is a request's, but does not parse as one.
                 _ => vec!["there is no such request".into()],
             }
         }
@@ -247,7 +247,7 @@ fn show(context: &mut CliContext, watch: bool, seen: &Explained, again: bool) {
     }
 }
 
-/// A record's name as people write it.
+/// Returns the name of a record as people write it.
 fn named(key: &RecordId) -> String {
     match key {
         RecordId::Request(id) => format!("request {id}"),
@@ -260,7 +260,7 @@ fn named(key: &RecordId) -> String {
     }
 }
 
-/// How a launch stands, as a sentence; none for what is none.
+/// Describes a launch in a sentence; `None` for other items.
 fn launch(item: &Item) -> Option<String> {
     let launch = match (kind_of(item), read::<Launch>(item)) {
         (Some(Kind::Launch), Reading::Record(launch)) => launch,
@@ -280,7 +280,7 @@ fn launch(item: &Item) -> Option<String> {
     ))
 }
 
-/// The command that looks for what is wrong with a record.
+/// Returns the command that examines a record.
 fn debug_of(key: &RecordId) -> Option<String> {
     match key {
         RecordId::Instance(arn) => Some(format!("runyard debug instance {}", arn.instance_id())),
@@ -295,7 +295,7 @@ fn debug_of(key: &RecordId) -> Option<String> {
     }
 }
 
-/// How a record stands, what would be done about it, and what it waits for.
+/// Describes the state of a record, the planned actions for it, and what it waits for.
 fn about(items: &[Item], policy: &Policy, now: jiff::Timestamp, key: &RecordId) -> Vec<String> {
     let (yard, moment, _) = explain::picture(items, now);
     let mut lines: Vec<String> =
@@ -312,7 +312,7 @@ fn about(items: &[Item], policy: &Policy, now: jiff::Timestamp, key: &RecordId) 
     let next = next.map(|action| format!("next: {}", action.describe()));
     let own = waits.iter().filter(|wait| wait.subject == *key);
     let own = own.map(|wait| format!("waits: {}", wait.message));
-    // What a class has too few machines for is told of the requests that wait for them.
+    // A class without enough machines is reported at the requests that wait for them.
     let of_class = |wait: &&Wait| {
         let request = wait.subject.request().and_then(|id| yard.request(id));
         class.is_some() && request.and_then(Yard::class_of).as_ref() == class
@@ -320,13 +320,13 @@ fn about(items: &[Item], policy: &Policy, now: jiff::Timestamp, key: &RecordId) 
     let others = waits.iter().filter(of_class).take(WAITS_TOLD);
     let others = others.map(|wait| format!("waits: {}: {}", named(&wait.subject), wait.message));
     lines.extend(next.chain(own).chain(others));
-    // What ended was asked for by somebody, or is of no more use: neither is as it should be, nor wrong.
+    // A record that ended was requested to end or is no longer needed, so it is neither in order nor wrong.
     let over =
         key.instance().and_then(|arn| yard.instance(arn)).is_some_and(|one| !one.instance.state().live());
     if !lines.iter().any(|line| line.starts_with("next:") || line.starts_with("waits:")) {
         let wrong = explain::wrong(&yard, &moment, key);
-        let so = if wrong || over { "" } else { "it is as it should be: " };
-        lines.push(format!("{so}there is nothing to do about it now"));
+        let so = if wrong || over { "" } else { "in order: " };
+        lines.push(format!("{so}no action needed"));
     }
     if let Some(debug) = debug_of(key).filter(|_| explain::wrong(&yard, &moment, key)) {
         lines.push(format!("`{debug}` looks for the cause"));

@@ -1,5 +1,5 @@
-//! `runyard simulate` and `runyard recommend`: what would have happened under other pools, and which counts keep a
-//! promise. Both play recorded demand on the operator's own decisions and change nothing.
+//! `runyard simulate` and `runyard recommend`: replay recorded demand under other pools, and compute the counts that
+//! keep a target. Both use the operator's own decisions and change nothing.
 
 mod input;
 mod shown;
@@ -94,7 +94,7 @@ fn cost(text: &str) -> Result<Money, runyard_core::model::FieldError> {
     })
 }
 
-/// `runyard simulate`, with what the yard's tables have where files do not say it.
+/// Runs `runyard simulate` with the data from the yard's tables that the files do not contain.
 pub(crate) fn simulate(
     screen: &mut Screen,
     args: &SimulateArgs,
@@ -135,7 +135,7 @@ fn scenario(input: &Input, pools: &[PoolSpec], seed: u64) -> Scenario {
     Scenario { pools: pools.to_vec(), sharing: input.sharing.clone(), demand, by_hour, seed }
 }
 
-/// The pools as they would be; none where nothing is to be changed.
+/// Returns the changed pools; `None` if nothing is to be changed.
 fn changed(args: &SimulateArgs, input: &Input, table: &TableName) -> CliResult<Option<Vec<PoolSpec>>> {
     if args.set.is_empty() && args.file.is_none() {
         return Ok(None);
@@ -165,7 +165,7 @@ fn changed(args: &SimulateArgs, input: &Input, table: &TableName) -> CliResult<O
     Ok(Some(pools))
 }
 
-/// `runyard recommend`.
+/// Runs `runyard recommend`.
 pub(crate) fn recommended(
     screen: &mut Screen,
     args: &RecommendArgs,

@@ -1,5 +1,5 @@
-//! `runyard check-workflow`: what to write in the `runs-on` of each job of a workflow, and what of the job does not work
-//! on a class. It reads files alone: no table, no account, no network.
+//! `runyard check-workflow`: the `runs-on` that each job of a workflow needs, and the parts of the job that do not work
+//! on a class. It reads only files: no table, no account, no network.
 
 mod class;
 mod document;
@@ -30,7 +30,7 @@ use crate::pools;
 use crate::session::stack::StackArgs;
 use runyard_core::model::{ClassName, FieldError, TableName};
 
-/// The longest file that is read, in bytes.
+/// Maximum size of a file, in bytes.
 const LONGEST: u64 = 1 << 20;
 
 /// Checks workflows.
@@ -59,13 +59,13 @@ pub(crate) struct CheckWorkflowArgs {
     class: Option<ClassName>,
 }
 
-/// What is told of a file.
+/// The report about a file.
 struct Report {
     file: String,
     jobs: Vec<JobReport>,
 }
 
-/// What is told of a job.
+/// The report about a job.
 struct JobReport {
     name: String,
     line: usize,
@@ -76,13 +76,13 @@ struct JobReport {
 }
 
 impl Report {
-    /// Whether something would not work.
+    /// Returns whether something would not work.
     fn fails(&self) -> bool {
         self.jobs.iter().flat_map(|job| &job.findings).any(|one| one.level == Level::Fails)
     }
 }
 
-/// `runyard check-workflow`.
+/// Runs `runyard check-workflow`.
 pub(crate) fn run(screen: &mut Screen, args: &CheckWorkflowArgs, table: &TableName) -> CliResult {
     let class = class(args, table)?;
     let mut problems = Problems::default();
@@ -96,7 +96,7 @@ pub(crate) fn run(screen: &mut Screen, args: &CheckWorkflowArgs, table: &TableNa
     Ok(())
 }
 
-/// The class to check against.
+/// Returns the class to check against.
 fn class(args: &CheckWorkflowArgs, table: &TableName) -> CliResult<Class> {
     let Some(file) = &args.pool else { return Ok(Class::assumed()) };
     let specs = pools::specs(file, &StackArgs::default(), table).map_err(|failure| {
@@ -138,7 +138,7 @@ fn tell(screen: &mut Screen, reports: &[Report], class: &Class, assumed: bool) {
     told::summary(reports, class).into_iter().for_each(|line| screen.say(line));
 }
 
-/// What is told of the workflow in a file.
+/// Checks the workflow in a file.
 fn checked(path: &Path, class: &Class) -> Result<Report, FieldError> {
     let text = text(path)?;
     let file = path.display().to_string();
@@ -147,7 +147,7 @@ fn checked(path: &Path, class: &Class) -> Result<Report, FieldError> {
     })
 }
 
-/// What is told of a workflow.
+/// Checks a workflow.
 fn report(file: &str, text: &str, class: &Class) -> Result<Report, Refusal> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let jobs = workflow::jobs(&*document::read(text)?)?;
@@ -166,7 +166,7 @@ fn report(file: &str, text: &str, class: &Class) -> Result<Report, Refusal> {
     Ok(Report { file: file.to_owned(), jobs: told.collect() })
 }
 
-/// The text of a file; `-` is standard input.
+/// Reads the text of a file; `-` is standard input.
 fn text(path: &Path) -> Result<String, FieldError> {
     let shown = path.display().to_string();
     let refused = |message: String, fix: &str| FieldError::new("FILE", shown.clone(), message, fix);

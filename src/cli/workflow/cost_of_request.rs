@@ -1,4 +1,4 @@
-//! What a request's machines cost, as `release` prints it.
+//! The cost of a request's machines, as `release` prints it.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use runyard_core::model::Request;
 
 use crate::common::duration;
 
-/// What a request's machines cost since it was ready.
+/// The cost of a request's machines since it was ready.
 pub(crate) struct Cost {
     pub(crate) money: Money,
     class: String,
@@ -17,7 +17,7 @@ pub(crate) struct Cost {
 }
 
 impl Cost {
-    /// None where the operator wrote no price, or the request never was ready.
+    /// Returns the cost; `None` if the operator wrote no price, or the request never was ready.
     pub(crate) fn of(request: &Request, now: Timestamp) -> Option<Self> {
         let status = &request.status;
         let price = Price::of_nanos(status.hourly_cost_nanos?);

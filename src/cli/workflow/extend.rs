@@ -1,5 +1,5 @@
-//! `runyard extend`: has a ready request keep its machines for longer. It raises the intent's `maxRuntimeMinutes`, on the
-//! version that was read, and waits until the operator accepts it or says that it does not.
+//! `runyard extend`: extends the time for which a ready request keeps its machines. It raises the intent's
+//! `maxRuntimeMinutes`, on the version that was read, and waits until the operator accepts or rejects it.
 
 use std::time::Duration;
 
@@ -96,14 +96,14 @@ impl Verb for ExtendArgs {
     }
 }
 
-/// A maximum runtime that is asked for.
+/// A requested maximum runtime.
 struct Wanted {
     minutes: u64,
-    /// When it is over.
+    /// The end of the runtime.
     end: Timestamp,
 }
 
-/// The maximum runtime that has a ready request keep its machines for so long.
+/// Returns the maximum runtime with which a ready request keeps its machines for this length from now.
 fn wanted(request: &Request, length: Duration, now: Timestamp) -> CliResult<Wanted> {
     let (id, phase) = (request.id.to_string(), request.phase());
     let ready_at = request.status.ready_at.filter(|_| phase == Phase::Ready && !request.is_released());
@@ -133,7 +133,7 @@ fn wanted(request: &Request, length: Duration, now: Timestamp) -> CliResult<Want
     Ok(Wanted { minutes, end: end(minutes) })
 }
 
-/// Whether the operator serves what was asked for.
+/// Checks whether the operator accepted the new runtime.
 fn accepted(request: &Request, wanted: &Wanted) -> CliResult {
     if request.intent.max_runtime_minutes == Some(wanted.minutes) && !request.phase().is_final() {
         return Ok(());
@@ -153,7 +153,7 @@ fn accepted(request: &Request, wanted: &Wanted) -> CliResult {
     Err(CliFailure::error("request", id, message, fix))
 }
 
-/// Writes the raised maximum runtime into the intent, for the request as it is by then.
+/// Writes the raised maximum runtime into the intent of the current record.
 async fn ask(context: &CliContext, request: &Request, length: Duration) -> CliResult<(Item, Wanted)> {
     let key = request.key();
     let attempt = async || -> Result<CliResult<(Item, Wanted)>, StoreError> {
@@ -187,7 +187,7 @@ mod tests {
     use crate::verbs::{AnyVerb, Cli, Once};
     use runyard_core::ports::Store as _;
 
-    /// A request of run 42, ready since the beginning of time.
+    /// Returns a table with a request of run 42 that has been ready since the epoch.
     fn yard(more: &[(&str, runyard_core::model::AttributeValue)]) -> MemoryStore {
         let mut item = attributes([
             ("pk", text("request#acme/web#42")),
@@ -223,7 +223,7 @@ mod tests {
         readable(&store.records()[0]).expect("it is readable")
     }
 
-    /// Plays an operator that answers the next raised intent: with its minutes as accepted, or without.
+    /// Simulates an operator that answers the next raised intent: it accepts or ignores its minutes.
     async fn answers(store: MemoryStore, accepts: bool) {
         loop {
             tokio::time::sleep(Duration::from_millis(10)).await;

@@ -1,5 +1,5 @@
 //! Follows a request until its machines run, it fails, or the wait ends. A wait that ends without machines releases the
-//! request, so that nobody pays for machines that nobody waits for.
+//! request, so that nobody pays for unused machines.
 
 use std::time::Duration;
 
@@ -13,15 +13,15 @@ use crate::session::context::{CliContext, readable};
 use crate::session::polling::{Interrupts, Waited, until};
 use runyard_core::model::{Condition, ConditionType, Item, Phase, Record, RecordId, Request};
 
-/// What is followed, and how.
+/// A request to follow, with its options.
 pub(crate) struct Following {
-    /// The request as it was written or found.
+    /// The request as written or found.
     pub(crate) item: Item,
-    /// How long.
+    /// The time limit.
     pub(crate) limit: Duration,
-    /// What ends the wait early.
+    /// The signals that end the wait early.
     pub(crate) interrupts: Interrupts,
-    /// Whether the request stays when the wait ends without machines.
+    /// Whether the request remains if the wait ends without machines.
     pub(crate) keep: bool,
 }
 
@@ -49,7 +49,7 @@ pub(crate) async fn follow(context: &mut CliContext, mut following: Following) -
     }
 }
 
-/// Whether nothing is left to wait for.
+/// Returns whether there is nothing left to wait for.
 fn settled(request: &Request) -> bool {
     if request.is_released() {
         return true;
@@ -60,7 +60,7 @@ fn settled(request: &Request) -> bool {
     }
 }
 
-/// One line of progress.
+/// Formats one line of progress.
 fn told(request: &Request) -> String {
     let (status, count) = (&request.status, request.intent.count);
     let refused = |one: &&Condition| one.condition_type == ConditionType::Accepted && !one.status;
@@ -87,7 +87,7 @@ fn finish(context: &mut CliContext, item: &Item) -> CliResult {
     Err(over(&request).exiting(Exit::RequestFailed))
 }
 
-/// Why a request that is not ready will not be.
+/// Returns why a request will not become ready.
 fn over(request: &Request) -> CliFailure {
     let id = &request.id;
     let failed = request.phase() == Phase::Failed;
@@ -103,7 +103,7 @@ fn over(request: &Request) -> CliFailure {
     CliFailure::error("request", id.to_string(), message, remedy(request))
 }
 
-/// What to do about a request that failed, by its reason.
+/// Returns the fix for a failed request, by its reason.
 fn remedy(request: &Request) -> String {
     let (id, class) = (&request.id, &request.intent.resource_class);
     let named = format!("{}/{}/{}", id.run_id, id.name, id.attempt);
@@ -122,7 +122,7 @@ fn remedy(request: &Request) -> String {
     }
 }
 
-/// Whether a condition says something that the message does not say already.
+/// Returns whether a condition adds something to the message.
 fn tells_more(condition: &Condition, request: &Request) -> bool {
     let wrong = match condition.condition_type {
         ConditionType::Accepted | ConditionType::Ready | ConditionType::Warm => !condition.status,

@@ -13,8 +13,8 @@ use crate::workflow::cost_of_request::Cost;
 use runyard_core::ledger::Money;
 use runyard_core::model::{Item, Phase, Request};
 
-/// Appends the outputs and the summary of a request, where GitHub Actions asked for them. What cannot be written is
-/// logged: the machines are worth more than their summary.
+/// Appends the outputs and the summary of a request to the files that GitHub Actions names. Write errors are only
+/// logged, because the machines matter more than their summary.
 pub(crate) fn publish(environment: &Environment, request: &Request) {
     let files = [("GITHUB_OUTPUT", outputs(request)), ("GITHUB_STEP_SUMMARY", summary(request))];
     for (name, text) in files {
@@ -25,7 +25,7 @@ pub(crate) fn publish(environment: &Environment, request: &Request) {
     }
 }
 
-/// Appends to the summary what the machines of this run cost, where that is known.
+/// Appends the cost of this run's machines to the summary, if it is known.
 pub(crate) fn publish_costs(environment: &Environment, costs: &[Cost]) {
     let Some(path) = environment.file("GITHUB_STEP_SUMMARY").filter(|_| !costs.is_empty()) else { return };
     let all: Money = costs.iter().map(|cost| cost.money).sum();
@@ -35,8 +35,8 @@ pub(crate) fn publish_costs(environment: &Environment, costs: &[Cost]) {
     }
 }
 
-/// A request's label for a person. A workflow's log is the whole world's where its repository is public: there a secret
-/// part is left out, and the output `label` has it.
+/// Returns a request's label for people. The log of a workflow in a public repository is public: there the secret part
+/// is left out, and the output `label` contains it.
 pub(crate) fn shown_label(environment: &Environment, request: &Request) -> String {
     match environment.get("GITHUB_ACTIONS") {
         Some(_) => request.public_label(),
@@ -44,7 +44,7 @@ pub(crate) fn shown_label(environment: &Environment, request: &Request) -> Strin
     }
 }
 
-/// A request's record for a program, with its label.
+/// Returns a request's record for programs, with its label.
 pub(crate) fn document(item: &Item, request: &Request) -> Value {
     let mut document = json::record(item);
     document["label"] = request.label().into();

@@ -123,7 +123,7 @@ impl Verb for ProvisionArgs {
 
     async fn run(&self, context: &mut CliContext, id: Self::Input) -> CliResult {
         let id = &id;
-        // Before the write: from here on an interruption must find the request and take it back.
+        // Listens before the write: from here on an interruption must find the request and release it.
         let interrupts = self.wait.then(crate::session::polling::Interrupts::listen).transpose()?;
         if !id.run_id.as_str().bytes().all(|byte| byte.is_ascii_digit()) {
             context.screen.remark(format!(
@@ -142,7 +142,7 @@ impl Verb for ProvisionArgs {
 }
 
 impl ProvisionArgs {
-    /// One machine for a person who tries a class: for at most `lent`, and within `timeout`.
+    /// Returns a request of one machine for a person who tries a class: for at most `lent`, and within `timeout`.
     pub(crate) fn trial(
         id: &RequestKey,
         class: &ClassName,
@@ -167,7 +167,7 @@ impl ProvisionArgs {
             max_runtime: Some(lent),
             timeout: Some(timeout),
             priority: None,
-            // A class that wants a secret label is served too.
+            // So that a class that requires a secret label can be tried too.
             secret_label: true,
             wait: true,
             keep: false,
@@ -176,10 +176,10 @@ impl ProvisionArgs {
     }
 }
 
-/// The wait unless the request says otherwise.
+/// The default wait.
 const TIMEOUT: Duration = Duration::from_secs(600);
 
-/// What the command waits longer than the request, so that the operator's verdict comes first.
+/// How much longer than the request the command waits, so that the operator's result comes first.
 const LONGER: Duration = Duration::from_secs(30);
 
 fn count(text: &str) -> Result<u32, FieldError> {
@@ -190,7 +190,7 @@ fn count(text: &str) -> Result<u32, FieldError> {
     })
 }
 
-/// The name of a priority: which there are, only the operator knows.
+/// Parses the name of a priority; only the operator can check that it exists.
 fn priority(text: &str) -> Result<String, FieldError> {
     let good = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     if (1..=40).contains(&text.len()) && text.bytes().all(good) {
@@ -200,7 +200,7 @@ fn priority(text: &str) -> Result<String, FieldError> {
     Err(FieldError::new("priority", text, "is not the name of a priority", fix))
 }
 
-/// Reads globs of instance types, separated by spaces or commas.
+/// Parses globs of instance types, separated by spaces or commas.
 fn types(text: &str) -> Result<InstanceTypes, FieldError> {
     let globs: Vec<String> =
         text.split([' ', ',', '\t']).filter(|glob| !glob.is_empty()).map(str::to_owned).collect();
@@ -217,7 +217,7 @@ fn types(text: &str) -> Result<InstanceTypes, FieldError> {
     Ok(types)
 }
 
-/// A dot parts a run's label from a class's extra ones, so no new run id has one.
+/// Refuses a run id with a dot: a dot separates a run's label from a class's extra ones.
 fn without_dot(run_id: &RunId) -> Result<(), FieldError> {
     if run_id.as_str().contains('.') {
         let fix = "use 1 to 64 of A-Z, a-z, 0-9, _ and -, as in GITHUB_RUN_ID";
@@ -244,17 +244,17 @@ fn accepted(context: &mut CliContext, item: &Item) -> CliResult {
     Ok(())
 }
 
-/// Writes the intent, or finds that it is written already; answers the record.
+/// Writes the intent, or finds the same one already written; returns the record.
 pub(crate) async fn submit(context: &CliContext, args: &ProvisionArgs, id: &RequestKey) -> CliResult<Item> {
     let ours = intent(context, args, id);
-    // Written under the repository as it is spelt, before keys were in lower case: it is the same request.
+    // A record that an older version stored under the repository as spelled is the same request.
     let former = Request::key_of(id);
     let id = &RequestKey { repository: id.repository.folded(), ..id.clone() };
     let key = Request::key_of(id);
     if former != key {
         match context.store.get(&former).await {
             Ok(Some(theirs)) => return same_request(&theirs, &ours).map(|()| theirs),
-            // A role may be confined to the keys of today.
+            // The role may be limited to today's keys.
             Ok(None) | Err(StoreError::Denied(_)) => {}
             Err(error) => return Err(context.failed(&error)),
         }
@@ -265,7 +265,7 @@ pub(crate) async fn submit(context: &CliContext, args: &ProvisionArgs, id: &Requ
         Ok(item) => Ok(Some(item)),
         Err(error) => Err(error),
     });
-    // No event: a workflow's credential writes intents alone, the operator tells of them.
+    // No event: a workflow's credential may only write intents, and the operator writes the events.
     if let Some(item) = written.await.map_err(|error| context.failed(&error))? {
         return Ok(item);
     }
@@ -281,7 +281,7 @@ pub(crate) async fn submit(context: &CliContext, args: &ProvisionArgs, id: &Requ
     Ok(theirs)
 }
 
-/// The record as it is born.
+/// Returns the new record.
 fn intent(context: &CliContext, args: &ProvisionArgs, id: &RequestKey) -> Item {
     let uid = Uid::parse(&context.entropy.hex()).expect("hexadecimal digits make a uid");
     let drawn = || LabelSuffix::draw(|buffer| context.entropy.fill(buffer));
@@ -301,7 +301,7 @@ fn intent(context: &CliContext, args: &ProvisionArgs, id: &RequestKey) -> Item {
     given.item(id, uid, context.clock.now())
 }
 
-/// Whether what is there is what we ask for: the same request, still open.
+/// Checks whether the existing record is the same request and still open.
 fn same_request(theirs: &Item, ours: &Item) -> CliResult {
     let (there, asked): (Request, Request) = (context::readable(theirs)?, context::readable(ours)?);
     let id = &there.id;
@@ -314,13 +314,13 @@ fn same_request(theirs: &Item, ours: &Item) -> CliResult {
         let fix = "use another name or a new attempt";
         return Err(CliFailure::error("request", id.to_string(), format!("is {phase}"), fix));
     }
-    // A label that anybody can guess is no answer to a wish for one that nobody can.
+    // A request for a secret label must not get one that can be guessed.
     if asked.intent.label_suffix.is_some() && there.intent.label_suffix.is_none() {
         let fix = "release it and ask again under another --name, or leave --secret-label out";
         let message = "exists without a secret label: jobs of others could ask for its machines";
         return Err(CliFailure::error("request", id.to_string(), message, fix));
     }
-    // The operator was first, for jobs that were re-run.
+    // The operator created the request first, for jobs that were re-run.
     if there.status.derived_from.is_some() && there.intent.resource_class == asked.intent.resource_class {
         return Ok(());
     }
@@ -350,15 +350,16 @@ fn same_request(theirs: &Item, ours: &Item) -> CliResult {
     ))
 }
 
-/// A maximum runtime as it is compared with another. Where one is left out, either of the contract's defaults is the same:
-/// which of them counts, or the class's own, stands in records and files that workflows may not read.
+/// Formats a maximum runtime for the comparison with another. If one is omitted, either of the contract's defaults is
+/// equal to it: whether one of them applies, or the class's own, depends on records and files that workflows may not
+/// read.
 fn runtime(minutes: Option<u64>, other: Option<u64>) -> String {
     let defaults = [UNWATCHED_RUNTIME_MINUTES, WATCHED_RUNTIME_MINUTES];
     let said = minutes.filter(|minutes| other.is_some() || !defaults.contains(minutes));
     said.map_or_else(|| "the default".to_owned(), |minutes| minutes.to_string())
 }
 
-/// An intent with its defaults, as it is compared with another and shown.
+/// Describes an intent with its defaults, for comparison and display.
 fn described(request: &Request, other: &Request) -> Vec<(&'static str, String)> {
     let intent = &request.intent;
     let types = intent.allowed_instance_types.as_ref().map(|types| types.0.join(" "));

@@ -85,12 +85,12 @@ impl Verb for ReleaseArgs {
     }
 }
 
-/// Which requests are released.
+/// The requests to release.
 pub(crate) struct Released {
     repository: Repository,
     run_id: RunId,
     name: RequestName,
-    /// This attempt and earlier ones; all when absent.
+    /// This attempt and earlier ones; all if `None`.
     attempt: Option<u32>,
 }
 
@@ -105,7 +105,7 @@ async fn requests(context: &CliContext, asked: &Released) -> CliResult<Vec<Item>
     Ok(items)
 }
 
-/// Releases one request; returns its record and what it cost, where it is known.
+/// Releases one request; returns its record, and its cost if it is known.
 async fn release_one(context: &mut CliContext, item: &Item) -> CliResult<(Item, Option<Cost>)> {
     let request: Request = readable(item)?;
     if request.phase().is_final() {
@@ -125,7 +125,7 @@ async fn release_one(context: &mut CliContext, item: &Item) -> CliResult<(Item, 
     Ok((after, cost))
 }
 
-/// Writes `desired = released` unless it says so already; answers the record as it is then.
+/// Writes `desired = released` unless it is written already; returns the resulting record.
 pub(crate) async fn write_released(context: &CliContext, request: &Request) -> CliResult<Item> {
     let key = request.key();
     let write = model::release(&request.id, context.clock.now());
@@ -135,9 +135,9 @@ pub(crate) async fn write_released(context: &CliContext, request: &Request) -> C
         Err(error) => Err(error),
     });
     match written.await.map_err(|error| context.failed(&error))? {
-        // No event: a workflow's credential writes intents alone, the operator tells of them.
+        // No event: a workflow's credential may only write intents, and the operator writes the events.
         Some(item) => Ok(item),
-        // Somebody else released it first, or it is gone: either way it is no longer asked for.
+        // Another writer released it first, or it is gone: either way it is no longer requested.
         None => Ok(context.item(&key).await?.unwrap_or_default()),
     }
 }
@@ -185,7 +185,7 @@ fn not_given_back(field: &str, value: &str, message: String) -> CliFailure {
     CliFailure::error(field, value, message, fix)
 }
 
-/// The requests that are not over, in a sentence.
+/// Lists the open requests in a sentence.
 fn open(items: &[Item]) -> String {
     let open: Vec<String> = items
         .iter()
@@ -216,7 +216,7 @@ mod tests {
     use crate::output::screen::Screen;
     use crate::verbs::{AnyVerb, Cli, Once};
 
-    /// A request that is ready, but for these attributes.
+    /// Returns a ready request with these attributes replaced.
     fn request(more: serde_json::Value) -> Item {
         let mut fields = json!({
             "pk": "request#acme/web#42", "sk": "request#default#1", "kind": "request", "version": 3, "runId": "42",
@@ -228,7 +228,7 @@ mod tests {
         for (name, value) in more.as_object().into_iter().flatten() {
             fields[name] = value.clone();
         }
-        // None is an attribute that is left out.
+        // A null attribute is omitted.
         fields.as_object_mut().unwrap().retain(|_, value| !value.is_null());
         let item: serde_dynamo::Item = serde_dynamo::to_item(fields).unwrap();
         item.into_inner().into_iter().collect()
@@ -248,7 +248,7 @@ mod tests {
             ("GITHUB_STEP_SUMMARY", file.path().to_str().unwrap()),
         ]);
         let AnyVerb::Once(Once::Release(args)) = cli.verb else { panic!("it is release") };
-        // The second time it is released already, and costs nothing more.
+        // The second release finds it released already, and adds no cost.
         for _ in 0..2 {
             args.run_on(&mut context).await.unwrap_or_else(|failure| panic!("{failure:?}"));
         }

@@ -1,4 +1,4 @@
-//! `runyard wait`: waits until a record is as it should be, such as a request that is ready or a machine that has ended.
+//! `runyard wait`: waits until a record meets a condition, such as a ready request or an ended machine.
 
 use std::time::Duration;
 
@@ -121,7 +121,7 @@ impl Verb for WaitArgs {
     }
 }
 
-/// What is waited for.
+/// The condition to wait for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum For {
     Delete,
@@ -160,7 +160,7 @@ impl For {
         }
     }
 
-    /// Whether a record is so.
+    /// Returns whether a record meets the condition.
     fn holds(&self, record: &Value) -> bool {
         match self {
             Self::Delete => false,
@@ -177,7 +177,7 @@ impl For {
         }
     }
 
-    /// Whether a request in its last phase can never be so.
+    /// Returns whether a request in its final phase can no longer meet it.
     fn over(&self, record: &Value) -> bool {
         let last = |word: &str| word.parse::<Phase>().is_ok_and(Phase::is_final);
         match self {
@@ -187,7 +187,7 @@ impl For {
     }
 }
 
-/// What is waited for, and where.
+/// The selected record and its repository.
 pub(crate) struct WaitTarget(Selector, Option<Repository>);
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Are the runners of a class's pooled machines registered ahead of claims, and if not, what would have to hold? The
-//! one answer of every decision and of the pool's status.
+//! Are the runners of a class's pooled machines registered ahead of claims, and if not, which conditions are missing?
+//! Every decision and the status of the pool use this one answer.
 
 use std::iter::once_with;
 
@@ -8,7 +8,7 @@ use crate::model::{AheadOff, AheadPlace, PoolSpec};
 use super::capacity;
 use super::context::Context;
 
-/// What a class lacks for runners that are registered ahead; nothing where they are.
+/// Lists the conditions that a class lacks for runners that are registered ahead; empty where it registers them ahead.
 pub(crate) fn ahead_lacks<'a>(
     cx: &'a Context<'a>,
     spec: &'a PoolSpec,
@@ -22,8 +22,9 @@ pub(crate) fn ahead_lacks<'a>(
     spec.ahead_lacks().chain(spec.operator_lacks(cx.policy.github, cx.policy.organization)).chain(rest)
 }
 
-/// Where the runner of a machine of this trust domain is registered ahead; none where its class's are not, or where it
-/// has served nobody and may serve more than one.
+/// Returns the place where the runner of a machine of this trust domain is registered ahead; none where its class
+/// registers no runners ahead, or where the machine has not served any request yet and may serve more than one trust
+/// domain.
 pub(super) fn ahead_place(cx: &Context<'_>, spec: &PoolSpec, trust_domain: &str) -> Option<AheadPlace> {
     let place = spec.ahead_place(trust_domain)?;
     ahead_lacks(cx, spec).next().is_none().then_some(place)

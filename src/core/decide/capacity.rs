@@ -1,5 +1,5 @@
-//! Plans the launches of a class: what its waiting requests lack, the oldest first, then idle machines; never more than
-//! `max` allows, never during a backoff.
+//! Plans the launches of a class: first the machines that its waiting requests lack, the oldest request first, then
+//! idle machines. It never launches more than `max` allows, and never during a backoff.
 
 use std::collections::BTreeSet;
 
@@ -29,22 +29,22 @@ pub(crate) use warm::idle_lack;
 pub(super) use warm::{counts_whole, enough};
 use warm::{leaving, short};
 
-/// The id of a launch that has no id yet; the executor gives it a fresh one.
+/// The id of a launch that has no id yet; the executor generates one.
 pub(super) const UNNAMED: &str = "unnamed";
 
-/// Most actions planned for a class at once; what is left follows when these are done.
+/// Most actions planned for a class at once; the rest follows when these are done.
 const LAUNCHES_AT_ONCE: usize = 500;
 
-/// Most requests that are planned for at once: one intent of a class is written at a time, and the others are planned
-/// anew after it.
+/// Most requests that one pass plans launches for: a class writes one intent at a time, and the other requests are
+/// planned again after it.
 const REQUESTS_AT_ONCE: usize = 64;
 
-/// Whether a machine is older than its class allows.
+/// Returns whether a machine is older than its class allows.
 pub(super) fn too_old(instance: &Instance, spec: &PoolSpec, now: Timestamp) -> bool {
     after(instance.facts.created_at, Duration::from_secs(spec.max_age_seconds)) <= now
 }
 
-/// Whether a machine has expired, so that its class wants another in its place.
+/// Returns whether a machine has expired, so that its class wants another in its place.
 pub(super) fn retiring(instance: &Instance, spec: &PoolSpec, now: Timestamp) -> bool {
     spec.used_up(instance)
         || too_old(instance, spec, now)
@@ -52,9 +52,9 @@ pub(super) fn retiring(instance: &Instance, spec: &PoolSpec, now: Timestamp) -> 
         || instance.hold.is_some()
 }
 
-/// The idle machines of a class that are to be replaced now, because they drifted or EC2 expects to take them back: the
-/// oldest first, as many as `atOnce` allows less those that are ending. None while launches back off, and outside the
-/// class's hours only those at risk.
+/// Selects the idle machines of a class that are to be replaced now, because they drifted or EC2 expects to take them
+/// back: the oldest first, as many as `atOnce` allows, less those that are already ending. Returns none while launches
+/// back off, and outside the class's hours only machines at risk.
 pub(super) fn giving_way<'a>(cx: &Context<'_>, class: &'a Class) -> BTreeSet<&'a InstanceArn> {
     let Some(spec) = class.pool.as_ref().map(|pool| &pool.spec) else { return BTreeSet::new() };
     let at_risk = (cx.policy.rebalance == Rebalance::Last).then_some(&class.leaving.at_risk);
@@ -71,7 +71,7 @@ pub(super) fn giving_way<'a>(cx: &Context<'_>, class: &'a Class) -> BTreeSet<&'a
     at_risk.into_iter().chain(drifted).flatten().take(at_once).map(|(_, arn)| arn).collect()
 }
 
-/// What a class launches: gathered request by request, the oldest first, planned at the end.
+/// The launches of a class: collected request by request, the oldest first, and planned at the end.
 pub(super) struct Launches<'a> {
     cx: &'a Context<'a>,
     name: &'a ClassName,
@@ -79,21 +79,21 @@ pub(super) struct Launches<'a> {
     spec: &'a PoolSpec,
     /// How many more machines `max` allows.
     room: u32,
-    /// The idle machines that may end for more room, once somebody lacks it.
+    /// The idle machines that may end to make room, computed once a request lacks room.
     more: Option<Room<'a>>,
-    /// For whom, how, and how many.
+    /// For which request (none for an idle machine), with which offering, and how many machines.
     wanted: Vec<(Option<&'a RequestKey>, Offering, u32)>,
 }
 
 impl<'a> Launches<'a> {
-    /// An empty plan of launches.
+    /// Creates an empty set of launches.
     pub(super) fn of(cx: &'a Context<'a>, name: &'a ClassName, class: &'a Class, spec: &'a PoolSpec) -> Self {
         let room = spec.max.saturating_sub(class.taken());
         Self { cx, name, class, spec, room, more: None, wanted: Vec::new() }
     }
 
-    /// Room beyond what `max` leaves, by the end of idle machines; none where nothing would be launched in their place,
-    /// or where that would still be over `max`.
+    /// Returns the room beyond `max` that ending idle machines would make; none where nothing would be launched in
+    /// their place, or where the class would still be over `max`.
     fn more(&mut self) -> Option<&mut Room<'a>> {
         if self.blocked() || self.class.taken() > self.spec.max {
             return None;
@@ -102,14 +102,14 @@ impl<'a> Launches<'a> {
         Some(self.more.get_or_insert_with(|| Room::of(cx, class, spec)))
     }
 
-    /// The idle machines that end for requests that wait.
+    /// Returns the idle machines that end for waiting requests.
     pub(super) fn ends(&mut self) -> Vec<&'a InstanceArn> {
         self.more.take().map(Room::ends).unwrap_or_default()
     }
 
-    /// What a request lacks is to be launched, as far as `max` allows. Room is kept only for what may be launched now:
-    /// a request whose offering cannot be had does not hold up younger ones that want another. Answers whether the next
-    /// request like it may be launched for too.
+    /// Adds the machines that a request lacks to the launches, as far as `max` allows. Room is reserved only for
+    /// machines that may be launched now: a request whose offering is not available does not hold up younger requests
+    /// that want another offering. Returns whether the next request of the same demand may be launched for as well.
     pub(super) fn ask(&mut self, key: &'a RequestKey, request: &Request, lack: u32, plan: &mut Plan) -> bool {
         let coming = self.class.in_flight.of(Some(key));
         if coming > 0 {
@@ -155,7 +155,7 @@ impl<'a> Launches<'a> {
         need == take + made && !self.blocked()
     }
 
-    /// Has idle machines end for what a request lacks; answers how many.
+    /// Ends idle machines to make room for the machines that a request lacks; returns how many.
     fn make_room(&mut self, lack: u32) -> u32 {
         if lack == 0 {
             return 0;
@@ -163,13 +163,13 @@ impl<'a> Launches<'a> {
         self.more().map_or(0, |more| more.make(lack))
     }
 
-    /// Whether nothing more is launched for anybody.
+    /// Returns whether nothing more is launched for any request.
     pub(super) fn is_closed(&mut self) -> bool {
         let more = self.room > 0 || self.more().is_some_and(Room::is_left);
         !more || self.wanted.len() >= REQUESTS_AT_ONCE || self.blocked()
     }
 
-    /// Whether the class launches nothing now.
+    /// Returns whether the class launches nothing now.
     fn blocked(&self) -> bool {
         let writing = self.cx.yard.is_busy(Slot::Launches(self.name.clone()));
         let backs_off = self.cx.now.mono < self.class.backoff.until;
@@ -182,7 +182,7 @@ impl<'a> Launches<'a> {
             || self.cx.role.lease.is_none()
     }
 
-    /// Whether it is not known yet which image the class's parameter names.
+    /// Returns whether it is not known yet which image the class's parameter names.
     fn unresolved(&self) -> bool {
         self.spec.launch.parameter().is_some() && self.class.digest.is_none()
     }
@@ -215,8 +215,8 @@ impl<'a> Launches<'a> {
         }
     }
 
-    /// The token of the lease under which is launched; none when nothing of the class is launched now, which is
-    /// explained.
+    /// Returns the token of the lease that a launch needs; none when the class launches nothing now, and then adds the
+    /// reason to the plan.
     fn may_launch(&self, plan: &mut Plan) -> Option<u64> {
         let (cx, pool_key) = (self.cx, Pool::key_of(self.name));
         if cx.yard.is_busy(Slot::Launches(self.name.clone())) {
@@ -255,8 +255,8 @@ impl<'a> Launches<'a> {
     }
 }
 
-/// The usage class to launch for a request: the wanted one, or on-demand where the request allows the fallback and spot
-/// has no capacity.
+/// Returns the usage class to launch for a request: the wanted one, or on-demand where the request allows the fallback
+/// and spot has no capacity.
 fn usage_of(cx: &Context<'_>, class: &Class, request: &Request, spec: &PoolSpec) -> UsageClass {
     let spot = Offering { usage: UsageClass::Spot, types: own_types(Some(request)) };
     let done_without = || {
@@ -270,13 +270,14 @@ fn usage_of(cx: &Context<'_>, class: &Class, request: &Request, spec: &PoolSpec)
     }
 }
 
-/// Whether the offering that a request wants backs off.
+/// Returns whether the offering that a request wants backs off.
 pub(super) fn barred(cx: &Context<'_>, class: &Class, request: &Request, spec: &PoolSpec) -> bool {
     let usage = usage_of(cx, class, request, spec);
     class.backoff_until(&Offering { usage, types: own_types(Some(request)) }, cx.now.mono).is_some()
 }
 
-/// EC2's words, where it refused what a request chose itself twice since the request was accepted.
+/// Returns EC2's error message, where EC2 refused the types or offering that the request itself chose twice since the
+/// request was accepted.
 pub(super) fn refused_choice<'a>(
     cx: &Context<'_>,
     class: &'a Class,
@@ -292,12 +293,12 @@ pub(super) fn refused_choice<'a>(
     class.refusal_of(&Offering { usage, types: own_types(Some(request)) })?.twice_since(accepted_at)
 }
 
-/// The types a request allows in place of its class's.
+/// Returns the types that a request allows in place of its class's types.
 fn own_types(request: Option<&Request>) -> Vec<String> {
     request.and_then(|request| request.intent.allowed_instance_types.clone()).unwrap_or_default().0
 }
 
-/// A count in portions of at most what one launch may ask for.
+/// Splits a count into portions of at most the number of machines that one launch may ask for.
 fn parts(count: u32) -> impl Iterator<Item = u32> {
     let full = count / LAUNCH_LIMIT;
     let rest = count % LAUNCH_LIMIT;
@@ -332,11 +333,11 @@ fn intent(
     }
 }
 
-/// The reason of a class's condition `Blocked` where GitHub takes no runner of its version.
+/// The reason of a class's condition `Blocked` where GitHub does not accept runners of its version.
 pub(super) const DEPRECATED: &str = "RunnerDeprecated";
 
-/// Why machines of a class would be of no use: GitHub takes no runner of the version that they get. A class with a launch
-/// template of its own may get its runner elsewhere.
+/// Returns why machines of a class would be of no use: GitHub does not accept runners of the version that they get. A
+/// class with a launch template of its own may get its runner elsewhere.
 pub(super) fn unsupported(cx: &Context<'_>, spec: &PoolSpec) -> Option<String> {
     let followed = cx.yard.pool(&spec.resource_class).and_then(|pool| packages::unsupported(cx, pool));
     if let Some(unsupported) = followed {
@@ -346,7 +347,8 @@ pub(super) fn unsupported(cx: &Context<'_>, spec: &PoolSpec) -> Option<String> {
     cx.yard.runner.as_ref().filter(|_| ours)?.over(cx.now.wall)
 }
 
-/// How many idle machines a class lacks. Those whose time is over do not count: their replacement comes first.
+/// Counts the idle machines that a class lacks. Machines whose time is over do not count: their replacement comes
+/// first.
 fn warm_lack(cx: &Context<'_>, class: &Class) -> u32 {
     let Some(pool) = &class.pool else { return 0 };
     let desired = effective(pool, cx.now.wall).desired;
@@ -357,11 +359,11 @@ fn warm_lack(cx: &Context<'_>, class: &Class) -> u32 {
     }
     let turn = giving_way(cx, class);
     let lack = short(cx, class, desired, Some(coming), leaving(cx, class, &pool.spec, &turn));
-    // In place of those that nobody can claim others are launched once: they may be no better.
+    // Machines that no request can claim are replaced once only: the new ones may be no better.
     lack.saturating_sub((class.idle.unread_agents.len() as u32).saturating_sub(desired))
 }
 
-/// Why the last launch was refused, as the end of a message; empty if it was not.
+/// Returns why the last launch was refused, as the end of a message; empty if it was not refused.
 pub(super) fn refused(class: &Class) -> String {
     match (&class.refusal, &class.last_console) {
         (Some(why), _) => format!("; the last was refused: {why}"),
@@ -370,7 +372,7 @@ pub(super) fn refused(class: &Class) -> String {
     }
 }
 
-/// Why an offering is not ordered now, for people.
+/// Returns why an offering is not ordered now, as a sentence for people.
 fn held_back(class: &Class, offering: &Offering, until: Duration, now: &Now) -> (WaitReason, String) {
     match class.refusal_of(offering) {
         Some(refusal) => {

@@ -1,4 +1,5 @@
-//! Decides about one class: serves its waiting requests from the pool, launches what is lacking, and writes its status.
+//! Decides about one class: serves its waiting requests from the pool, launches the machines that are missing, and
+//! writes its status.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -35,14 +36,14 @@ pub(crate) use shared::places;
 pub(crate) use size::too_little;
 pub(crate) use tell::is_telling;
 
-/// How often a pool's status is written at most.
+/// The shortest interval between two writes of a pool's status.
 const REPORT_EVERY: Duration = Duration::from_secs(10);
-/// How often the use of shares is written at least, while machines are lent.
+/// The longest interval between two writes of the use of shares, while machines are lent.
 const USAGE_EVERY: Duration = Duration::from_secs(30);
-/// When to look again at what another class may free.
+/// The interval after which machines that another class may free are checked again.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
-/// What to do about a class now.
+/// Plans the actions for a class now.
 pub(super) fn decide(cx: &Context<'_>, name: &ClassName) -> Plan {
     let Some(class) = cx.yard.class(name) else { return Plan::default() };
     let mut plan = Plan::default();
@@ -92,7 +93,7 @@ fn drain_queue(cx: &Context<'_>, name: &ClassName, class: &Class, plan: &mut Pla
     }
 }
 
-/// What a class's status tells.
+/// The contents of a class's status.
 struct Report<'a> {
     idle: IdleMachines,
     desired: u32,
@@ -106,9 +107,9 @@ struct Report<'a> {
     unread_agents: usize,
     /// The runner package that failed and is held back.
     held_back_runner: Option<&'a HeldBack>,
-    /// When GitHub's support ends of what its claims get, if that is soon.
+    /// When GitHub's support for the runner version of its claims ends, if that is soon.
     runner_ends: Option<String>,
-    /// How many of its machines the list of machines lacks, where that is too many to believe it.
+    /// How many of its machines are missing from the list of machines, where that is too many to believe the list.
     unbelieved: Option<u32>,
     /// How many actions can never succeed, and the first of them.
     stuck: Option<(usize, &'a str)>,
@@ -137,7 +138,8 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// How many idle machines there are of how many, and whether they are for others than those who ask.
+    /// Describes how many of the desired machines are idle, and whether they are for other trust domains than those
+    /// that ask.
     fn idle_of_desired(&self) -> String {
         let (idle, desired, lack) = (self.idle.idle, self.desired, self.lack);
         // With room for any numbers: a longer number must not cost another allocation.
@@ -149,7 +151,7 @@ impl<'a> Report<'a> {
         told
     }
 
-    /// The one sentence that a person should read first.
+    /// Returns the one sentence that a person should read first.
     fn message(&self, cx: &Context<'_>, class: &Class, pool: &Pool, plan: &mut Plan) -> String {
         let idle = self.idle_of_desired();
         if let Some(gone) = self.unbelieved {
@@ -185,7 +187,7 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// The conditions that a class has: their types, whether they hold, and their reasons.
+    /// Returns the conditions of a class: their types, whether they hold, and their reasons.
     fn kinds(&self) -> [Option<(ConditionType, bool, &'static str)>; 6] {
         let blocked = match &self.unsupported {
             Some(_) => (ConditionType::Blocked, true, capacity::DEPRECATED),
@@ -206,7 +208,7 @@ impl<'a> Report<'a> {
         ]
     }
 
-    /// Whether a pool has these conditions, whatever their messages count.
+    /// Returns whether a pool already has these conditions, regardless of the numbers in their messages.
     fn is_told(&self, pool: &Pool) -> bool {
         let told =
             pool.status.conditions.iter().map(|one| (one.condition_type, one.status, one.reason.as_str()));
@@ -238,7 +240,7 @@ impl<'a> Report<'a> {
     }
 }
 
-/// What a class says of idle machines whose agents write records that this program cannot read.
+/// Describes the idle machines whose agents write records that this program cannot read.
 fn newer_agents(count: usize) -> String {
     let machines = if count == 1 { "1 idle machine".to_owned() } else { format!("{count} idle machines") };
     format!(
@@ -247,7 +249,7 @@ fn newer_agents(count: usize) -> String {
     )
 }
 
-/// The idle machines of a class by whom they are for, those on their way to its pool counted.
+/// Counts the idle machines of a class by trust domain, including those on their way to its pool.
 fn idle_machines(class: &Class) -> IdleMachines {
     let (pooled, coming) = (&class.idle.pooled, &class.idle.coming);
     let mut domains = pooled.domains.clone();
@@ -257,7 +259,7 @@ fn idle_machines(class: &Class) -> IdleMachines {
     IdleMachines::of(pooled.anybody + coming.anybody, domains, pooled.assigned + coming.assigned)
 }
 
-/// What a class says whose machines the provider's list lacks.
+/// Describes a class with more machines missing from the provider's list than can be believed.
 fn disbelieved(gone: u32, class: &Class) -> String {
     let live = class.live();
     format!(
@@ -265,7 +267,7 @@ fn disbelieved(gone: u32, class: &Class) -> String {
     )
 }
 
-/// Writes the status of a pool when it changed, at most every [`REPORT_EVERY`].
+/// Writes the status of a pool when it changed, at most once per [`REPORT_EVERY`].
 fn report(cx: &Context<'_>, class: &Class, pool: &Pool, plan: &mut Plan) {
     let mut counts = crate::model::Counts::new();
     for state in State::ALL.iter().filter(|state| state.live()) {
@@ -286,7 +288,7 @@ fn report(cx: &Context<'_>, class: &Class, pool: &Pool, plan: &mut Plan) {
     let told = report.is_told(pool) && pool.status.ahead.as_ref().is_some_and(ahead);
     let counted = pool.status.counts == counts && pool.status.idle.as_ref() == Some(&report.idle);
     let same = counted && pool.status.message == message && told && !used;
-    // What is pinned is written first.
+    // A plan that already writes the pool, such as to pin an image, goes first.
     let pinning = plan.actions.iter().any(|planned| planned.holds(pool.key()));
     if same || pinning || cx.yard.is_busy(pool.key()) || cx.role.lease.is_none() {
         return;

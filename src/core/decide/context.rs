@@ -1,4 +1,4 @@
-//! What a decision reads besides the records: the time, the settings, and whether this operator may launch.
+//! The input of a decision besides the records: the time, the settings, and whether this operator may launch.
 
 use std::sync::Arc;
 
@@ -6,14 +6,14 @@ use crate::ledger::Prices;
 use crate::model::{Interruption, LaunchTemplate, Rebalance, RunnerPackage, Timing, YardSharing};
 use crate::yard::{Now, Tracked, Yard};
 
-/// The settings decisions depend on (contract, section 8).
+/// The settings that decisions depend on (contract, section 8).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
     /// The deadlines and intervals.
     pub timing: Timing,
     /// How many requests of one repository may be open at the same time.
     pub requests_per_repository: u32,
-    /// What machines cost: for what a request is told of its machines, and for `maxCostPerDay`.
+    /// The prices of machines, for the cost in a request's message and for `maxCostPerDay`.
     pub prices: Arc<Prices>,
     /// Teams, priorities and the quotas of the whole yard.
     pub sharing: YardSharing,
@@ -27,49 +27,50 @@ pub struct Policy {
     pub watches_runs: bool,
     /// Whether the compute port knows all machines.
     pub inventory: bool,
-    /// What is done about machines at risk (`interruptions.rebalance`).
+    /// The policy for machines at risk (`interruptions.rebalance`).
     pub rebalance: Rebalance,
 }
 
 impl Policy {
-    /// EC2's notice about a machine, where a machine that serves nobody ends for it.
+    /// Returns EC2's notice about a machine, where a machine that serves no request ends for it.
     pub(super) fn ends_free<'a>(&self, tracked: &'a Tracked) -> Option<&'a Interruption> {
         tracked.interruption().filter(|_| tracked.is_interrupted() || self.rebalance == Rebalance::End)
     }
 
-    /// Whether a machine is claimed last and replaced, because EC2 expects to take it back.
+    /// Returns whether a machine is claimed last and replaced, because EC2 expects to take it back.
     pub(super) fn spares(&self, tracked: &Tracked) -> bool {
         self.rebalance == Rebalance::Last && tracked.is_at_risk()
     }
 }
 
-/// Machines that get the runner package that GitHub's list names, by architecture.
+/// The machines that get the runner package of GitHub's list, by architecture.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Following {
-    /// Those whose class is not of arm64; none where they have what the operator's file pins.
+    /// Machines whose class is not arm64; none where they use the package that the operator's file pins.
     pub usual: Option<Followed>,
-    /// Those of arm64, where the file pins a package of their own.
+    /// Machines of arm64, where the file pins a separate package for them.
     pub arm64: Option<Followed>,
-    /// Origins of packages beside GitHub's.
+    /// Origins of packages besides GitHub's.
     pub origins: Vec<String>,
 }
 
 /// Machines of one architecture that follow GitHub's list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Followed {
-    /// GitHub's word for their architecture: `x64`, `arm64`.
+    /// GitHub's name of their architecture: `x64`, `arm64`.
     pub architecture: String,
-    /// What they get before anything newer is adopted.
+    /// The package that they get before a newer one is adopted.
     pub pinned: RunnerPackage,
 }
 
 impl Following {
-    /// Whether no machine follows.
+    /// Returns whether no machine follows the list.
     pub const fn is_empty(&self) -> bool {
         self.usual.is_none() && self.arm64.is_none()
     }
 
-    /// What machines follow that are launched in this way; none of a launch template that brings its own package.
+    /// Returns the list that machines with this launch template follow; none for a template that brings its own
+    /// package.
     pub fn of(&self, launch: &LaunchTemplate) -> Option<&Followed> {
         let told = launch.architecture.as_deref();
         let arm64 = told == Some("arm64");
@@ -80,10 +81,10 @@ impl Following {
     }
 }
 
-/// What this operator may do.
+/// The permissions of this operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Role {
-    /// The lease's token, if we hold it and have read everything since.
+    /// The lease's token, if this operator holds the lease and has read every change since.
     pub lease: Option<u64>,
 }
 
@@ -94,7 +95,7 @@ pub struct Context<'a> {
     pub yard: &'a Yard,
     /// The settings.
     pub policy: &'a Policy,
-    /// The moment.
+    /// The current time.
     pub now: Now,
     /// This operator's role.
     pub role: Role,

@@ -1,4 +1,4 @@
-//! The records that one change makes the rules look at are as many in a small yard as in a large one.
+//! The number of records that one change makes the rules visit is as small in a small yard as in a large one.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -16,7 +16,7 @@ mod world;
 #[allow(dead_code, reason = "the benchmarks take the rest")]
 mod yards;
 
-/// Records visited by each change of a cycle, the same every time.
+/// Returns the records visited by each change of a cycle, the same every time.
 fn visited(records: usize) -> BTreeMap<String, u64> {
     let mut world = yards::yard(records);
     let mut counted = BTreeMap::new();
@@ -39,7 +39,7 @@ fn one_change_visits_as_many_records_among_a_thousand_as_among_a_hundred_thousan
     assert_eq!(few, many);
 }
 
-/// A class of many machines of one owner, and so many requests of its repositories, each taken on or not yet.
+/// Creates a class of many machines of one owner, and so many requests of its repositories, each accepted or not yet.
 fn line(machines: usize, requests: usize, accepted: bool) -> Scene {
     let mut scene = Scene::with(json!({"max": machines.max(1)}));
     for n in 0..machines {
@@ -57,8 +57,8 @@ fn line(machines: usize, requests: usize, accepted: bool) -> Scene {
     scene
 }
 
-/// Serves a line as the loop does, the class judged after so many writes each time; answers the requests written in
-/// their order, and how many records were visited for it.
+/// Serves a queue as the loop does, judging the class after so many writes each time; returns the requests written in
+/// their order, and how many records were visited.
 fn serve(scene: &mut Scene, written_between: usize) -> (Vec<String>, u64) {
     let (mut in_flight, mut done) = (VecDeque::<Planned>::new(), Vec::new());
     visits();
@@ -94,7 +94,7 @@ fn each_of_a_line_of_a_thousand_on_a_thousand_machines_costs_what_each_of_250_do
             assert_eq!(done, (0..length).map(|n| format!("{n:05}")).collect::<Vec<_>>(), "the oldest first");
             visited
         };
-        // The beginning and the end of a line cost less: what lies between is told by the difference.
+        // The beginning and the end of a queue cost less: the difference shows the cost of the part between.
         let [few, some, many] = [length, 2 * length, 4 * length].map(visited);
         println!(
             "judged each {written_between} writes: {few}, {some}, {many} visits from {length} requests on"
@@ -210,7 +210,7 @@ fn a_claim_visits_as_many_of_ten_thousand_runners_at_rest_as_of_a_hundred() {
     assert_eq!(visited(100), visited(10_000));
 }
 
-/// A class that is shared and has no machine, with so many waiting requests of each of so many repositories.
+/// Creates a shared class without machines, with so many waiting requests of each of so many repositories.
 fn shared_line(repositories: usize, each: usize, within: &str) -> Scene {
     let spec = json!({"max": 0, "sharing": {"weights": {"acme/repository-1*": 2}}, "reuseWithin": within});
     let mut scene = Scene::with(spec);
@@ -237,7 +237,7 @@ fn a_change_of_a_shared_class_visits_as_many_of_ten_thousand_shares_as_of_a_hund
                 |plan: &[Planned]| plan.iter().filter(|a| matches!(a.effect, Effect::Claim { .. })).count();
             assert_eq!(claims(&scene.served()), 0);
             counted.push(visits());
-            // A machine comes back, and is somebody's at once.
+            // A machine comes back, and is claimed at once.
             for n in 0..3 {
                 let used = |i: &mut Instance| {
                     i.trust_domain = if within == "owner" {
@@ -259,7 +259,7 @@ fn a_change_of_a_shared_class_visits_as_many_of_ten_thousand_shares_as_of_a_hund
             }
             counted
         };
-        // Two each: a share that waits for nothing more is not looked at again.
+        // Two each: a share that waits for nothing more is not visited again.
         let few = visited(100, 2);
         println!("{within}: {few:?} visits");
         assert_eq!(few, visited(10_000, 2), "{within}: by the number of shares");

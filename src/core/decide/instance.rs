@@ -1,6 +1,6 @@
 //! Decides about one machine from its signals, its request, its deadline and the provider. The order of the checks is
-//! their priority: an ended machine stays ended, a deadline outranks a signal, and a signal counts for the claim it
-//! names.
+//! their priority: an ended machine stays ended, a deadline outranks a signal, and a signal counts only for the claim
+//! that it names.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ pub(super) use ahead::lendable;
 use interruption::leaves_at;
 pub(super) use released::listed_by_former;
 
-/// What to do about one machine now.
+/// Plans the actions for one machine now.
 pub(super) fn decide(cx: &Context<'_>, arn: &InstanceArn) -> Plan {
     let Some(tracked) = cx.yard.instance(arn) else { return unrecorded::decide(cx, arn) };
     let key = tracked.instance.key();
@@ -82,17 +82,17 @@ pub(super) fn end(cx: &Context<'_>, tracked: &Tracked, reason: Reason, note: Not
     MachineView::of(cx, tracked).end(reason, note)
 }
 
-/// Whether the provider must know the machine by now: a new machine may be unknown to it for a while.
+/// Returns whether the provider must know the machine by now: a new machine may be unknown to it for a while.
 fn settled(cx: &Context<'_>, instance: &Instance) -> bool {
     after(instance.facts.created_at, cx.policy.timing.orphan) <= cx.now.wall
 }
 
-/// Whether the agent's last heartbeat is fresh.
+/// Returns whether the agent's last heartbeat is fresh.
 pub(super) fn fresh(cx: &Context<'_>, tracked: &Tracked) -> bool {
     tracked.beat.is_some_and(|beat| cx.now.seen.saturating_sub(beat.at) <= cx.policy.timing.stale)
 }
 
-/// Whether it has not spoken for half of the time after which it is not fresh any more.
+/// Returns whether half of the time has passed after which the last heartbeat is no longer fresh.
 pub(super) fn late(cx: &Context<'_>, tracked: &Tracked) -> bool {
     let half = cx.policy.timing.stale / 2;
     tracked.beat.is_none_or(|beat| cx.now.seen.saturating_sub(beat.at) > half)
@@ -115,13 +115,13 @@ impl<'a> MachineView<'a> {
         Self { cx, tracked, instance, spec, request }
     }
 
-    /// What the agent says for the claim the record names.
+    /// Returns the agent's signal for the claim that the record names.
     fn says(&self) -> Option<Signal> {
         let claim = self.instance.claim.as_ref().map_or("", |claim| claim.id.as_str());
         self.tracked.agent.as_ref().and_then(|agent| agent.says(claim))
     }
 
-    /// What the agent says of the machine itself, whatever its claim.
+    /// Returns the agent's signal about the machine itself, whatever its claim.
     fn says_of_boot(&self) -> Option<Signal> {
         self.tracked.agent.as_ref().and_then(|agent| agent.says(""))
     }
@@ -140,7 +140,7 @@ impl<'a> MachineView<'a> {
         fresh(self.cx, self.tracked)
     }
 
-    /// Moves the machine along the table of transitions; the new state gets its deadline.
+    /// Moves the machine to its next state by the table of transitions, with the deadline of that state.
     fn go(&self, cause: Cause, note: Note, change: impl FnOnce(&mut Instance)) -> Plan {
         let step = self.step(cause, change);
         let github = self.at_github(&step);
@@ -178,8 +178,8 @@ impl<'a> MachineView<'a> {
         self.go(Cause::Ended, note, |next| terminating::tombstone(next, reason))
     }
 
-    /// What ends a machine in any live state, also one that a person holds: EC2 has it no more, takes it back, or its
-    /// agent is another's.
+    /// Returns the reason that ends a machine in any live state, even one that a person holds: EC2 no longer has it or
+    /// takes it back, or its agent belongs to another machine.
     fn lost(&self) -> Option<(Reason, Note)> {
         let tracked = self.tracked;
         if tracked.stands == Some(None) && self.cx.policy.inventory && settled(self.cx, self.instance) {
@@ -206,7 +206,7 @@ impl<'a> MachineView<'a> {
         self.instance.held().and_then(|_| self.interrupted())
     }
 
-    /// What ends a machine in any live state.
+    /// Returns the reason that ends a machine in any live state.
     fn must_end(&self) -> Option<(Reason, Note)> {
         if self.says_of_boot() == Some(Signal::Failed) {
             let message = format!("first boot failed{}", self.detail());
@@ -239,13 +239,13 @@ impl<'a> MachineView<'a> {
         })
     }
 
-    /// The runner package of its next claim, most likely, so that its agent can prepare it.
+    /// Returns the runner package that its next claim most likely gets, so that its agent can prepare it.
     fn next_package(&self) -> Option<RunnerPackage> {
         let pool = self.cx.yard.pool(&self.instance.facts.resource_class)?;
         Packages::of(self.cx, pool).usual.cloned()
     }
 
-    /// When to look again although nothing changed.
+    /// Adds the times at which to look again although nothing changed.
     fn wakes(&self, plan: &mut Plan) {
         let now = self.cx.now;
         if let Some(threshold) = self.instance.threshold {

@@ -1,5 +1,5 @@
-//! Decides about one launch: it is ordered by its token until the answer is certain, then its machines are recorded in
-//! one transaction. Machines that its request no longer wants start warm.
+//! Decides about one launch: it is ordered with its token until the response is certain, then its machines are recorded
+//! in one transaction. Machines that its request no longer wants start warm.
 
 use crate::model::{
     Agent, Claim, ClaimId, Instance, InstanceFacts, Launch, LaunchId, LaunchPhase, Life, Pool, Reason,
@@ -15,14 +15,14 @@ use crate::yard::{Ordered, TrackedLaunch, Yard, gives_back, lacking, target};
 
 /// How long the records of finished launches are kept, in seconds.
 const KEPT: i64 = 24 * 3600;
-/// Half the first pause before an unanswered order is retried.
+/// Half the first pause before an order without a response is retried.
 const ASK_AGAIN: std::time::Duration = std::time::Duration::from_millis(500);
-/// Longest such pause.
+/// The longest such pause.
 const ASK_AGAIN_MOST: std::time::Duration = std::time::Duration::from_secs(30);
-/// How long the machines of an order without a certain answer may be missing from lists.
+/// How long the machines of an order without a certain response may be missing from lists.
 const SEARCH: std::time::Duration = std::time::Duration::from_secs(60);
 
-/// What to do about a launch now.
+/// Plans the actions for a launch now.
 pub(super) fn decide(cx: &Context<'_>, id: &LaunchId) -> Plan {
     let Some(tracked) = cx.yard.launch(id) else { return Plan::default() };
     let launch = &tracked.launch;
@@ -50,7 +50,7 @@ pub(super) fn decide(cx: &Context<'_>, id: &LaunchId) -> Plan {
     }
 }
 
-/// Our machines with the launch's tag and without a record: those of an order whose answer was lost.
+/// Lists our machines with the launch's tag and without a record: those of an order whose response was lost.
 fn tagged<'a>(cx: &'a Context<'_>, launch: &'a Launch) -> impl Iterator<Item = &'a Machine> {
     let machines = cx.yard.unrecorded.values().map(|(machine, _)| machine);
     machines.filter(|machine| {
@@ -59,7 +59,7 @@ fn tagged<'a>(cx: &'a Context<'_>, launch: &'a Launch) -> impl Iterator<Item = &
     })
 }
 
-/// Whether a machine's two records can be written: neither is there, as far as is known.
+/// Returns whether a machine's two records can be written: neither exists, as far as is known.
 fn recordable(cx: &Context<'_>, machine: &Machine) -> bool {
     let (instance, agent) = (Instance::key_of(&machine.arn), Agent::key_of(&machine.arn));
     let orphan_agent = cx.yard.orphan_agents.contains_key(&machine.arn);
@@ -81,7 +81,7 @@ fn order(cx: &Context<'_>, tracked: &TrackedLaunch) -> Plan {
     plan
 }
 
-/// What the provider is asked for: of the types that the request allows, else those of the class.
+/// Builds the order for the provider: with the types that the request allows, else those of the class.
 fn order_of(cx: &Context<'_>, launch: &Launch, pool: &Pool) -> LaunchOrder {
     let request = launch.request.as_ref().and_then(|id| cx.yard.request_named(id));
     let own = request.and_then(|request| request.intent.allowed_instance_types.as_ref());
@@ -106,26 +106,27 @@ fn answered(cx: &Context<'_>, tracked: &TrackedLaunch, ordered: &Ordered) -> Pla
     }
 }
 
-/// Whether machines that the order brought would be listed: the list came a while after the first such answer.
+/// Returns whether machines that the order brought would be listed: the list was read a while after the first such
+/// response.
 fn searched(cx: &Context<'_>, ordered: &Ordered) -> bool {
     cx.yard.inventoried.is_some_and(|listed| listed >= ordered.since.saturating_add(SEARCH))
 }
 
-/// Finishes a launch without another order: adopts the machines found by its tag if they are all that can be expected,
-/// or fails the attempt when none was found within the grace.
+/// Finishes a launch without another order: adopts the machines found by its tag if no more can be expected, or fails
+/// the attempt when none was found within the grace.
 fn adopt_or_expire(cx: &Context<'_>, tracked: &TrackedLaunch, complete: bool, why: &str) -> Option<Plan> {
     let launch = &tracked.launch;
     let found: Vec<Machine> = tagged(cx, launch).cloned().collect();
     let over = cx.now.mono >= tracked.since.saturating_add(cx.policy.timing.orphan);
-    // Those that are listed later would be nobody's.
+    // Machines that are listed later would have no owner.
     if !found.is_empty() && (over || complete || found.len() >= launch.count as usize) {
         return Some(bind(cx, launch, &Launched { machines: found, shortfalls: Vec::new() }));
     }
     over.then(|| fail(cx, launch, &format!("{why}, and no machine of this launch was found")))
 }
 
-/// The class's record, which says how to launch, is gone or unreadable. Left open, the launch would keep its machines
-/// from being collected for ever.
+/// Handles a launch whose class record, which defines how to launch, is gone or unreadable. Left open, the launch would
+/// keep its machines from being collected forever.
 fn without_class(cx: &Context<'_>, tracked: &TrackedLaunch) -> Plan {
     if let Some(plan) = adopt_or_expire(cx, tracked, false, "the record of its class is not there") {
         return plan;
@@ -137,8 +138,8 @@ fn without_class(cx: &Context<'_>, tracked: &TrackedLaunch) -> Plan {
     plan
 }
 
-/// No certain answer: the order is retried with the same token. One that is spent brings nothing more, but EC2 may not
-/// list yet what it brought: the attempt fails once that search is over.
+/// Handles an order without a certain response: retries it with the same token. A spent token brings no more machines,
+/// but EC2 may not list yet those that it brought: the attempt fails once that search is over.
 fn retry(cx: &Context<'_>, tracked: &TrackedLaunch, ordered: &Ordered) -> Plan {
     let launch = &tracked.launch;
     let Some(pool) = cx.yard.pool(&launch.resource_class) else { return without_class(cx, tracked) };
@@ -153,7 +154,7 @@ fn retry(cx: &Context<'_>, tracked: &TrackedLaunch, ordered: &Ordered) -> Plan {
     if let Some(why) = spent.filter(|_| complete) {
         return fail(cx, launch, why);
     }
-    // A provider that answers nobody is asked no more often because there are many who ask.
+    // A provider that does not respond to any launch is not called more often because there are many launches.
     let times = ordered.times.max(cx.yard.unclear).min(8);
     let pause = (ASK_AGAIN * 2_u32.pow(times)).min(ASK_AGAIN_MOST);
     if cx.now.mono >= ordered.at + pause && cx.role.lease.is_some() {
@@ -175,14 +176,14 @@ fn fail(cx: &Context<'_>, launch: &Launch, why: &str) -> Plan {
     Plan::act(Planned::launch(step, Note::warning("LaunchFailed", why)))
 }
 
-/// Records the machines of a launch: its request takes those it still lacks, the others start warm.
+/// Records the machines of a launch: its request takes those that it still lacks, the others start warm.
 fn bind(cx: &Context<'_>, launch: &Launch, launched: &Launched) -> Plan {
     let mut plan = Plan::default();
     let now = cx.now.wall;
     let new: Vec<&Machine> = launched.machines.iter().filter(|machine| recordable(cx, machine)).collect();
     let asked = launch.request.as_ref().and_then(RecordId::request);
     let request = asked.and_then(|key| cx.yard.request(key).map(|request| (key, request)));
-    // The class's record has the trust domain: without it, the machine serves nobody yet.
+    // The class's record holds the trust domain: without it, the machine serves no request yet.
     let known = cx.yard.pool(&launch.resource_class).is_some();
     let wanting = request.filter(|(_, request)| known && !gives_back(request));
     if let Some((key, _)) = wanting
@@ -231,7 +232,7 @@ fn bind(cx: &Context<'_>, launch: &Launch, launched: &Launched) -> Plan {
     plan
 }
 
-/// The launch's record with its machines, of which so many are ended because nobody asked for their type.
+/// Returns the launch's record with its machines; `refused` of them are ended because no request asked for their type.
 fn bound_launch(cx: &Context<'_>, launch: &Launch, launched: &Launched, refused: u32) -> Step<Launch> {
     Step::of(launch, cx.now.wall, |next| {
         next.phase = LaunchPhase::Bound;
@@ -241,7 +242,7 @@ fn bound_launch(cx: &Context<'_>, launch: &Launch, launched: &Launched, refused:
     })
 }
 
-/// What a launch brought and what it lacked, for a person.
+/// Describes the machines that a launch brought and lacked, for people.
 fn told(launch: &Launch, launched: &Launched, refused: u32) -> String {
     let machines = reason::named(&launched.machines);
     let mut message = format!("{} of {}: {machines}", launched.machines.len(), launch.count);
@@ -255,7 +256,7 @@ fn told(launch: &Launch, launched: &Launched, refused: u32) -> String {
     message
 }
 
-/// The instance record of a new machine, bound to a request or warm.
+/// Builds the instance record of a new machine, bound to a request or warm.
 fn recorded(
     cx: &Context<'_>,
     launch: &Launch,

@@ -1,4 +1,5 @@
-//! Matches pooled machines to requests: the oldest request first; a younger one gets only what no older one can use.
+//! Matches pooled machines to requests: the oldest request first; a younger one gets only machines that no older one
+//! can use.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, btree_set};
@@ -14,7 +15,7 @@ use crate::decide::context::Context;
 use crate::decide::instance::{fresh, late, lendable, listed_by_former};
 use crate::yard::{Class, Demand, Free, MachineGroup, Refusal, Tracked, agent_is_known, visited};
 
-/// A machine with less than this left of its threshold is not claimed.
+/// A machine whose deadline is closer than this is not claimed.
 const LEAST_LEFT: Duration = Duration::from_secs(30);
 
 /// The machines that a request gets, and why it cannot have others.
@@ -24,15 +25,15 @@ pub(super) struct Share {
     pub(super) machines: Vec<InstanceArn>,
     /// Why others are refused, one reason each.
     pub(super) refusals: BTreeSet<Refusal>,
-    /// The groups the machines are of.
+    /// The groups of these machines.
     groups: Vec<usize>,
 }
 
-/// The free machines of one group that no request was given yet.
+/// The free machines of one group that are not given to a request yet.
 struct Cursor<'a> {
     group: &'a MachineGroup,
     rest: Rev<btree_set::Iter<'a, (Timestamp, InstanceArn)>>,
-    /// The next that may be claimed.
+    /// The next machine that may be claimed.
     head: Option<&'a (Timestamp, InstanceArn)>,
     /// Why skipped machines are not free for any request.
     refusals: BTreeSet<Refusal>,
@@ -41,7 +42,7 @@ struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    /// Where its next machine comes in the order of claims, the greatest first.
+    /// Returns the position of its next machine in the order of claims, the greatest first.
     fn order(&self) -> (bool, Option<&'a (Timestamp, InstanceArn)>) {
         (self.head.is_some() && !self.group.trust_domain.is_empty(), self.head)
     }
@@ -54,7 +55,7 @@ struct Fit {
     refusals: BTreeSet<Refusal>,
 }
 
-/// One pass over the free machines of a class: each machine is visited once, for any number of requests.
+/// One pass over the free machines of a class, which visits each machine once for any number of requests.
 pub(super) struct Matcher<'a> {
     cx: &'a Context<'a>,
     spec: &'a PoolSpec,
@@ -62,14 +63,14 @@ pub(super) struct Matcher<'a> {
     fits: BTreeMap<Demand, Fit>,
     /// Machines that the queue announced, with their groups: they are used first.
     named: Vec<(usize, &'a InstanceArn)>,
-    /// All machines that the queue announced: no cursor visits them again.
+    /// All machines that the queue announced: cursors skip them.
     passed: BTreeSet<&'a InstanceArn>,
-    /// Machines that their former requests still list, by those.
+    /// Machines that their former requests still list, by former request.
     listed: BTreeMap<RequestKey, Vec<(usize, &'a InstanceArn)>>,
-    /// Machines that keep something of a repository, by that; none where the class keeps nothing.
+    /// Machines that keep something of a repository, by repository; none where the class keeps nothing.
     warm: BTreeMap<&'a str, Vec<(usize, &'a InstanceArn)>>,
-    /// Machines that are used last, with their groups: those that EC2 expects to take back, then those whose agents have
-    /// not spoken for a while, by when they did.
+    /// Machines that are used last, with their groups: those that EC2 expects to take back, then those whose agents
+    /// have not sent a heartbeat for a while, by the time of their last heartbeat.
     last: BTreeSet<(Duration, usize, &'a InstanceArn)>,
     /// Machines that were given to a request.
     given: BTreeSet<InstanceArn>,
@@ -78,7 +79,7 @@ pub(super) struct Matcher<'a> {
 }
 
 impl<'a> Matcher<'a> {
-    /// Before the first request is served.
+    /// Prepares a pass, before the first request is served.
     pub(super) fn new(cx: &'a Context<'a>, class: &'a Class, spec: &'a PoolSpec) -> Self {
         let cursor = |(group, free): (&'a MachineGroup, &'a Free)| Cursor {
             group,
@@ -92,7 +93,7 @@ impl<'a> Matcher<'a> {
         let (named, passed, given, met) = (Vec::new(), BTreeSet::new(), BTreeSet::new(), Vec::new());
         let last = BTreeSet::new();
         let mut matcher = Self { cx, spec, cursors, fits, named, passed, listed, warm, last, given, met };
-        // Ignore hints for instances that are no longer pooled, or are of another class.
+        // Hints for instances that are no longer pooled, or are of another class, are ignored.
         for tracked in class.hints.iter().filter_map(|id| cx.yard.by_id(id)) {
             let instance = &tracked.instance;
             let here = instance.pooled_at().is_some() && instance.facts.resource_class == spec.resource_class;
@@ -108,7 +109,7 @@ impl<'a> Matcher<'a> {
         matcher
     }
 
-    /// Whether a machine may be claimed at once; if not, the reason is noted, or that it comes last.
+    /// Returns whether a machine may be claimed at once; if not, notes the reason, or that the machine is used last.
     fn free(&mut self, at: usize, arn: &'a InstanceArn, tracked: &Tracked) -> bool {
         if let Some(refusal) = unfit(self.cx, self.spec, tracked) {
             self.cursors[at].refusals.insert(refusal);
@@ -124,7 +125,7 @@ impl<'a> Matcher<'a> {
         false
     }
 
-    /// Brings the cursor of a group to its next machine that may be claimed.
+    /// Advances the cursor of a group to its next machine that may be claimed.
     fn advance(&mut self, at: usize) {
         while self.cursors[at].head.is_none() {
             let Some(place) = self.cursors[at].rest.next() else { return };
@@ -136,7 +137,7 @@ impl<'a> Matcher<'a> {
         }
     }
 
-    /// The groups that a demand accepts, computed once.
+    /// Returns the groups that a demand accepts, computed once.
     fn fit(&mut self, demand: &Demand) -> Vec<usize> {
         if let Some(fit) = self.fits.get(demand) {
             return fit.groups.clone();
@@ -154,9 +155,9 @@ impl<'a> Matcher<'a> {
         groups
     }
 
-    /// Picks at most `lack` machines for a request among those nobody was given: first what the queue named, then what
-    /// the request itself still lists, then what served its trust domain, what expires last, and
-    /// at the end what is used last.
+    /// Picks at most `lack` machines for a request among those that no request was given: first those that the queue
+    /// named, then those that the request itself still lists, then those that served its trust domain, then those that
+    /// expire last, and at the end those that are used last.
     pub(super) fn pick(&mut self, key: &RequestKey, demand: &Demand, lack: u32) -> Share {
         let mut share = Share::default();
         let groups = self.fit(demand);
@@ -187,20 +188,20 @@ impl<'a> Matcher<'a> {
             self.met.retain(|former| former != key);
             return Some(listed.remove(at));
         }
-        // Those of its own trust domain first: nobody else can use them.
+        // Machines of its own trust domain first: no other request can use them.
         let last = groups.iter().copied().max_by_key(|at| self.cursors[*at].order());
         let last = last.and_then(|at| self.cursors[at].head.take().map(|(_, arn)| (at, arn)));
         last.or_else(|| self.next_last(groups))
     }
 
-    /// The next of the machines that are used last.
+    /// Returns the next of the machines that are used last.
     fn next_last(&mut self, groups: &[usize]) -> Option<(usize, &'a InstanceArn)> {
         let last = *self.last.iter().rev().find(|(_, at, _)| groups.contains(at))?;
         self.last.remove(&last);
         Some((last.1, last.2))
     }
 
-    /// A free machine that keeps something of the request's repository.
+    /// Returns a free machine that keeps something of the request's repository.
     fn next_warm(&mut self, key: &RequestKey, groups: &[usize]) -> Option<(usize, &'a InstanceArn)> {
         let repository = key.repository.folded();
         let known = self.warm.get(repository.as_str())?;
@@ -208,8 +209,9 @@ impl<'a> Matcher<'a> {
         Some(self.take(first))
     }
 
-    /// A free machine whose runner listens already and can be one of the request's repository. Of each group only the
-    /// next is looked at: one whose agent lost its runner costs those behind it their turn, and nobody a walk.
+    /// Returns a free machine whose runner already listens and can serve the request's repository. Looks only at the
+    /// next machine of each group: if its agent lost its runner, the machines behind it lose their turn, and no walk is
+    /// needed.
     fn next_ahead(&mut self, key: &RequestKey, groups: &[usize]) -> Option<(usize, &'a InstanceArn)> {
         let (cx, spec) = (self.cx, self.spec);
         let ready = |arn: &InstanceArn| {
@@ -233,7 +235,8 @@ impl<'a> Matcher<'a> {
         None
     }
 
-    /// The machine, if nobody was given it, a request can claim it now, and it is not one of those that are used last.
+    /// Returns the machine if no request was given it, a request can claim it now, and it is not one of those that are
+    /// used last.
     fn is_free(&self, arn: &InstanceArn) -> Option<&'a Tracked> {
         let tracked = self.cx.yard.instance(arn).filter(|_| !self.given.contains(arn))?;
         let free = unfit(self.cx, self.spec, tracked).is_none()
@@ -242,7 +245,7 @@ impl<'a> Matcher<'a> {
         free.then_some(tracked)
     }
 
-    /// Takes it out of the order in which machines are given.
+    /// Removes a machine from the order in which machines are given.
     fn take(&mut self, (at, arn): (usize, &'a InstanceArn)) -> (usize, &'a InstanceArn) {
         self.named.retain(|(_, other)| *other != arn);
         self.passed.insert(arn);
@@ -251,7 +254,8 @@ impl<'a> Matcher<'a> {
         (at, arn)
     }
 
-    /// The trust domains of the machines that nobody was given yet; the empty one where machines served nobody.
+    /// Lists the trust domains of the machines that no request was given yet; the empty one stands for machines that
+    /// served no request.
     pub(super) fn domains(&mut self) -> BTreeSet<String> {
         (0..self.cursors.len()).for_each(|at| self.advance(at));
         let heads = (0..self.cursors.len()).filter(|at| self.cursors[*at].head.is_some());
@@ -261,13 +265,13 @@ impl<'a> Matcher<'a> {
         stored.filter_map(|domain| self.spec.reused_as(domain)).map(Cow::into_owned).collect()
     }
 
-    /// Notes machines that were given to a request whose record is being written: it may not need them.
+    /// Records machines that were given to a request whose record is being written: it may not need them.
     pub(super) fn keep(&mut self, share: Share) {
         share.groups.into_iter().for_each(|at| self.cursors[at].kept += 1);
     }
 
-    /// How many machines noted for busy requests this one could use. None is launched in their place before it is known
-    /// whether those requests still need them.
+    /// Counts the machines reserved for busy requests that this request could use. No machine is launched in their
+    /// place before it is known whether those requests still need them.
     pub(super) fn reserve_for_busy(&mut self, demand: &Demand, lack: u32) -> u32 {
         if lack == 0 {
             return 0;
@@ -281,13 +285,15 @@ impl<'a> Matcher<'a> {
         lack - left
     }
 
-    /// The former requests whose lists must be flushed before their machines can be claimed; each is returned once.
+    /// Returns the former requests whose lists must be flushed before their machines can be claimed; each is returned
+    /// once.
     pub(super) fn met(&mut self) -> Vec<RequestKey> {
         std::mem::take(&mut self.met)
     }
 }
 
-/// The free machines of a class by what their agents say that they keep: a hint, which orders and refuses nothing.
+/// Maps the free machines of a class by the repositories that their agents report to keep: a hint that affects the
+/// order only and refuses nothing.
 fn warm<'a>(
     cx: &'a Context<'a>,
     class: &'a Class,
@@ -311,18 +317,18 @@ fn warm<'a>(
     warm
 }
 
-/// Why a machine does not fit a request, whatever its state; none when it fits.
+/// Returns why a machine does not fit a request, whatever its state; none when it fits.
 pub(super) fn mismatch(spec: &PoolSpec, request: &Request, instance: &Instance) -> Option<Refusal> {
     Demand::of(request, spec).refuses(spec, &MachineGroup::of(instance))
 }
 
-/// Where a machine comes among those that are used last, the greatest first; none for the others.
+/// Returns the position of a machine among those that are used last, the greatest first; none for other machines.
 fn comes_last(cx: &Context<'_>, tracked: &Tracked) -> Option<Duration> {
     let late = tracked.beat.filter(|_| late(cx, tracked)).map(|beat| beat.at);
     late.or_else(|| cx.policy.spares(tracked).then_some(Duration::MAX))
 }
 
-/// Why no request can claim a pooled machine now; none when one can.
+/// Returns why no request can claim a pooled machine now; none when one can.
 fn unfit(cx: &Context<'_>, spec: &PoolSpec, tracked: &Tracked) -> Option<Refusal> {
     let instance = &tracked.instance;
     let left = instance.threshold.map(|threshold| threshold.at.duration_since(cx.now.wall));
@@ -342,8 +348,8 @@ fn unfit(cx: &Context<'_>, spec: &PoolSpec, tracked: &Tracked) -> Option<Refusal
     cx.yard.backoff_until(instance.key(), cx.now.mono).map(|_| Refusal::Failed)
 }
 
-/// The former request of a pooled machine, if that still lists it. One that lost the machine itself takes it off its
-/// list in the very write that puts it on again.
+/// Returns the former request of a pooled machine, if it still lists the machine. A request that lost the machine
+/// itself removes it from its list in the very write that adds it again.
 fn former_that_lists<'a>(cx: &Context<'_>, instance: &'a Instance) -> Option<&'a RequestKey> {
     let former = instance.claim.as_ref().and_then(|claim| claim.request.request())?;
     listed_by_former(cx.yard, instance).then_some(former)

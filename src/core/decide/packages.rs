@@ -1,6 +1,7 @@
-//! Which runner package does a claim get? Where a class follows GitHub's list: what the class adopted, else what the
-//! operator's file pins. A new version is tried by a few claims of one class first; all get it once their runners
-//! listened and their runs are over. A version whose runner cannot be registered is held back for a day.
+//! Which runner package does a claim get? Where a class follows GitHub's list: the package that the class adopted, else
+//! the one that the operator's file pins. A new version is first tried by a few claims of one class; all claims get it
+//! once those runners listened and their runs are over. A version whose runner cannot be registered is held back for a
+//! day.
 
 use std::time::Duration;
 
@@ -18,25 +19,26 @@ use super::{Note, Plan, Planned, Step};
 
 /// How long a version that failed is not tried again.
 const HELD_BACK: Duration = Duration::from_secs(24 * 3600);
-/// After how long another class of the architecture may try the version too: without any claim here, and with some.
+/// After how long another class of the architecture may try the version too: where the trying class has no claims, and
+/// where it has some.
 const QUIET: Duration = Duration::from_secs(600);
 const SLOW: Duration = Duration::from_secs(3600);
-/// The end of a version's support is told of so long before.
+/// How long before its date the end of a version's support is reported.
 const SOON: Duration = Duration::from_secs(21 * 24 * 3600);
-/// A version whose support ends within this time is left at once, tried or not.
+/// A version whose support ends within this time is replaced at once, tried or not.
 const URGENT: Duration = Duration::from_secs(24 * 3600);
 
-/// What the claims of a class get now, by its record.
+/// The packages that the claims of a class get now, by its record.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Packages<'a> {
-    /// What all get; none where machines use the package that they were launched with.
+    /// The package of all claims; none where machines use the package that they were launched with.
     pub(crate) usual: Option<&'a RunnerPackage>,
-    /// What one more claim may try.
+    /// The package that one more claim may try.
     pub(crate) trial: Option<&'a RunnerPackage>,
 }
 
 impl<'a> Packages<'a> {
-    /// What a class gives. A trial counts once it is recorded.
+    /// Returns the packages of a class. A trial counts once it is recorded.
     pub(crate) fn of(cx: &Context<'a>, pool: &'a Pool) -> Self {
         let Some(followed) = cx.policy.following.of(&pool.spec.launch) else { return Self::default() };
         let usual = usual(pool, followed);
@@ -49,25 +51,25 @@ impl<'a> Packages<'a> {
         Self { usual: Some(usual), trial: trial.map(|(trial, _)| &trial.package) }
     }
 
-    /// For the next turn of the same pass: one turn of a pass tries.
+    /// Returns the packages for the next request of the same pass: only one request of a pass tries a package.
     pub(crate) fn next(&mut self) -> Self {
         std::mem::replace(self, Self { trial: None, ..*self })
     }
 
-    /// What the claim with this number in its turn gets: the first one tries.
+    /// Returns the package for the claim of this index within its request: the first one tries.
     pub(crate) fn for_claim(&self, number: usize) -> Option<RunnerPackage> {
         let trial = self.trial.filter(|_| number == 0);
         trial.or(self.usual).cloned()
     }
 }
 
-/// What a class's claims get: what it adopted, unless the operator's file pins something newer.
+/// Returns the package that a class's claims get: the adopted one, unless the operator's file pins a newer one.
 fn usual<'a>(pool: &'a Pool, followed: &'a Followed) -> &'a RunnerPackage {
     let adopted = pool.status.runner.adopted.as_ref();
     adopted.filter(|adopted| !followed.pinned.newer_than(adopted)).unwrap_or(&followed.pinned)
 }
 
-/// Why machines of a class would be of no use; none where it does not follow GitHub's list.
+/// Returns why machines of a class would be of no use; none where the class does not follow GitHub's list.
 pub(crate) fn unsupported(cx: &Context<'_>, pool: &Pool) -> Option<Option<String>> {
     let usual = Packages::of(cx, pool).usual?;
     let ended = support(cx, usual).and_then(|support| support.ended(cx.now.wall));
@@ -78,7 +80,7 @@ fn support(cx: &Context<'_>, package: &RunnerPackage) -> Option<RunnerSupport> {
     support_of(cx.yard, package)
 }
 
-/// What GitHub said of a version.
+/// Returns GitHub's support dates for a version.
 fn support_of(yard: &Yard, package: &RunnerPackage) -> Option<RunnerSupport> {
     let own = yard.ends.get(&package.version);
     let end = own.copied().or_else(|| {
@@ -88,8 +90,8 @@ fn support_of(yard: &Yard, package: &RunnerPackage) -> Option<RunnerSupport> {
     Some(RunnerSupport { version: package.version.clone(), end })
 }
 
-/// The version that the claims of a class get and when its support ends, as far as GitHub said; none for a class whose
-/// launch template brings its own.
+/// Returns the version that the claims of a class get and when its support ends, as far as GitHub reported it; none for
+/// a class whose launch template brings its own.
 pub fn runner_support(yard: &Yard, policy: &Policy, pool: &Pool) -> Option<RunnerSupport> {
     if pool.spec.launch.launch_template_id.is_some() {
         return None;
@@ -100,7 +102,7 @@ pub fn runner_support(yard: &Yard, policy: &Policy, pool: &Pool) -> Option<Runne
     }
 }
 
-/// That GitHub's support of the version that a class's claims get ends soon, in words that hold until then.
+/// Describes that GitHub's support for the version that a class's claims get ends soon, in words that hold until then.
 pub(crate) fn ends_soon(cx: &Context<'_>, pool: &Pool) -> Option<String> {
     let support = runner_support(cx.yard, cx.policy, pool)?;
     let near = |at: &Timestamp| cx.now.wall < *at && *at <= after(cx.now.wall, SOON);
@@ -108,7 +110,8 @@ pub(crate) fn ends_soon(cx: &Context<'_>, pool: &Pool) -> Option<String> {
     Some(format!("GitHub's support of runner {} ends on {at}", support.version))
 }
 
-/// The first ends of the versions that classes get; of the one that is pinned where there is no class.
+/// Returns the earliest ends of support of the versions that classes get; of the pinned version where there is no
+/// class.
 pub fn first_end(yard: &Yard, policy: &Policy) -> EndOfLife {
     let mut pools = yard.classes().filter_map(|(_, class)| class.pool.as_ref()).peekable();
     if pools.peek().is_none() {
@@ -121,13 +124,13 @@ pub fn first_end(yard: &Yard, policy: &Policy) -> EndOfLife {
     })
 }
 
-/// What became of the claims that try a package.
+/// The state of the claims that try a package.
 struct Seen {
-    /// Those whose runner listens, and was not counted yet.
+    /// Claims whose runner listens and is not counted yet.
     listening: Vec<ClaimId>,
-    /// How many are under way without one.
+    /// How many are under way and do not listen yet.
     in_flight: usize,
-    /// How many that were counted still run.
+    /// How many of the counted ones still run.
     running: usize,
     /// Why one failed.
     failed: Option<String>,
@@ -146,7 +149,7 @@ impl Seen {
                 Life::Created { .. } | Life::Claimed { .. } => seen.in_flight += 1,
                 Life::Idle { .. } | Life::Terminated { .. } => {}
             }
-            // What ended before is of an earlier trial.
+            // A machine that ended before belongs to an earlier trial.
             if seen.failed.is_none() && tracked.instance.state_since >= trial.since {
                 seen.failed = failed(tracked, &claim.id, counted);
             }
@@ -156,8 +159,8 @@ impl Seen {
     }
 }
 
-/// How the runner of a claim failed, if it did. A machine that was launched for its claim may miss its deadline for many
-/// other reasons.
+/// Describes how the runner of a claim failed, if it did. A machine that was launched for its claim may miss its
+/// deadline for many other reasons.
 fn failed(tracked: &Tracked, claim: &ClaimId, listened: bool) -> Option<String> {
     let Instance { life, facts, .. } = &tracked.instance;
     let id = &facts.instance_id;
@@ -180,7 +183,7 @@ fn failed(tracked: &Tracked, claim: &ClaimId, listened: bool) -> Option<String> 
     }
 }
 
-/// Moves a class on with new versions, in a write of its own where something changes.
+/// Advances a class to new versions, in a separate write where something changes.
 pub(crate) fn adopt(cx: &Context<'_>, class: &Class, pool: &Pool, plan: &mut Plan) {
     let Some(followed) = cx.policy.following.of(&pool.spec.launch) else { return };
     let taken = plan.actions.iter().any(|planned| planned.holds(pool.key()));
@@ -195,7 +198,7 @@ pub(crate) fn adopt(cx: &Context<'_>, class: &Class, pool: &Pool, plan: &mut Pla
     }
 }
 
-/// When time alone changes the judgement.
+/// Adds the times at which the judgement changes by itself.
 fn wake(cx: &Context<'_>, pool: &Pool, followed: &Followed, plan: &mut Plan) {
     let held_back = pool.status.runner.held_back.as_ref().map(|held| after(held.at, HELD_BACK));
     let usual = usual(pool, followed);
@@ -209,7 +212,7 @@ fn wake(cx: &Context<'_>, pool: &Pool, followed: &Followed, plan: &mut Plan) {
     }
 }
 
-/// How far the class is after what was seen, and what people hear of it.
+/// Computes the adoption state of a class from its trial, and the notes for people.
 fn judged(cx: &Context<'_>, class: &Class, pool: &Pool, followed: &Followed) -> (Adoption, Vec<Note>) {
     let (mut next, mut notes, now) = (pool.status.runner.clone(), Vec::new(), cx.now.wall);
     let before = usual(pool, followed);
@@ -242,7 +245,7 @@ fn judged(cx: &Context<'_>, class: &Class, pool: &Pool, followed: &Followed) -> 
     let current = current.unwrap_or_else(|| followed.pinned.clone());
     let Some(offer) = cx.yard.latest.get(&followed.architecture) else { return (next, notes) };
     if !offer.newer_than(&current) {
-        // What GitHub lists no more is not tried on.
+        // A version that GitHub no longer lists is not tried any further.
         next.trial = None;
     } else if let Some(why) = at_once(cx, pool, followed, &current, offer) {
         notes.push(adopted(offer, why));
@@ -264,7 +267,7 @@ fn adopted(package: &RunnerPackage, why: &str) -> Note {
     Note::normal("RunnerAdopted", format!("claims get runner {} from now on: {why}", package.version))
 }
 
-/// Why an offer is adopted without a trial here.
+/// Returns why an offer is adopted without a trial in this class.
 fn at_once(
     cx: &Context<'_>,
     pool: &Pool,
@@ -280,7 +283,7 @@ fn at_once(
     elsewhere.then_some("another class ran with it")
 }
 
-/// Whether an offer failed in a class of the architecture less than a day ago.
+/// Returns whether an offer failed in a class of the architecture less than a day ago.
 fn is_held_back(
     cx: &Context<'_>,
     pool: &Pool,
@@ -296,7 +299,8 @@ fn is_held_back(
     fails(own) || peers(cx, pool, followed).any(|peer| fails(&peer.status.runner))
 }
 
-/// Whether this class is the one that tries an offer: no other does, and it is the first that has work, else the first.
+/// Returns whether this class is the one that tries an offer: no other does, and it is the first that has work, else
+/// the first.
 fn is_first(cx: &Context<'_>, pool: &Pool, followed: &Followed, offer: &RunnerPackage) -> bool {
     let tries = |peer: &Pool| {
         let trial = peer.status.runner.trial.as_ref().filter(|trial| trial.package == *offer);
@@ -315,12 +319,12 @@ fn is_first(cx: &Context<'_>, pool: &Pool, followed: &Followed, offer: &RunnerPa
     peers(cx, pool, followed).all(|peer| place(peer) > own)
 }
 
-/// Until when no other class tries the version.
+/// Returns until when no other class tries the version.
 fn alone_until(trial: &RunnerTrial) -> Timestamp {
     after(trial.since, if trial.claims.is_empty() { QUIET } else { SLOW })
 }
 
-/// When another class may try an offer beside the one that does.
+/// Returns when another class may try an offer besides the class that does.
 fn quiet_until(cx: &Context<'_>, followed: &Followed) -> Option<Timestamp> {
     let trials = followers(cx, followed).filter_map(|pool| pool.status.runner.trial.as_ref());
     trials.map(alone_until).max()

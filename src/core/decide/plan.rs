@@ -1,4 +1,4 @@
-//! What is planned for one unit: actions, the moment to look again, and why nothing more is done.
+//! The plan for one unit: actions, the time to look again, and why nothing more is done.
 
 pub(crate) mod effect;
 pub(crate) mod planned;
@@ -51,40 +51,40 @@ words! {
     }
 }
 
-/// Something not done, and why.
+/// Something that is not done, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wait {
     /// The record that waits.
     pub subject: RecordId,
-    /// Why.
+    /// The reason.
     pub reason: WaitReason,
-    /// A sentence.
+    /// The reason as a sentence.
     pub message: String,
 }
 
-/// What to do about one unit.
+/// The plan for one unit.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
-    /// Now; at most one action per record.
+    /// The actions to carry out now; at most one per record.
     pub actions: Vec<Planned>,
     /// When to look again although nothing changed, on the monotonic clock.
     pub wake: Option<Duration>,
-    /// What is not done, and why.
+    /// The things that are not done, and why.
     pub waits: Vec<Wait>,
 }
 
 impl Plan {
-    /// Look again at this moment, or sooner.
+    /// Sets the time to look again to this time, unless it is earlier already.
     pub(super) fn wake_at(&mut self, at: Duration) {
         self.wake = Some(self.wake.map_or(at, |wake| wake.min(at)));
     }
 
-    /// Only this.
+    /// Returns a plan with this action only.
     pub(super) fn act(action: Planned) -> Self {
         Self { actions: vec![action], ..Self::default() }
     }
 
-    /// Add the reason for not doing something.
+    /// Adds the reason for not doing something.
     pub(crate) fn wait(
         &mut self,
         subject: impl Into<RecordId>,

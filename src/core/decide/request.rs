@@ -1,5 +1,5 @@
-//! Decides about one request: accepted or refused, ready, degraded, released or failed. Its machines are counted in its
-//! own record.
+//! Decides about one request: it is accepted or refused, ready, degraded, released or failed. Its machines are counted
+//! in its own record.
 
 use jiff::Timestamp;
 
@@ -32,7 +32,7 @@ const CLASS_UNREADABLE: &str = "ClassUnreadable";
 /// How long the records of finished requests are kept, in seconds.
 const KEPT: i64 = 7 * 24 * 3600;
 
-/// Accepts a request of a class: sets its position, its deadline, its share and what its priority is worth.
+/// Accepts a request of a class: sets its position, its deadline, its share and the value of its priority.
 pub(super) fn accept_into(cx: &Context<'_>, spec: &PoolSpec, next: &mut Request) {
     next.accept(cx.now.wall);
     let Some(sharing) = spec.sharing.as_ref().filter(|_| next.status.share.is_none()) else { return };
@@ -41,18 +41,18 @@ pub(super) fn accept_into(cx: &Context<'_>, spec: &PoolSpec, next: &mut Request)
     next.status.priority_value = yard.priority(next.intent.priority.as_deref(), repository).unwrap_or(0);
 }
 
-/// Whether a request was accepted and may still have runners.
+/// Returns whether a request was accepted and may still have runners.
 fn is_live(request: &Request) -> bool {
     request.status.accepted_at.is_some() && !request.phase().is_final()
 }
 
-/// Whether another request with the same label is judged first.
+/// Returns whether another request with the same label is judged first.
 fn waits_for_label(cx: &Context<'_>, request: &Request) -> bool {
     let new = |other: &&Request| other.status.accepted_at.is_none() && !gives_back(other);
     cx.yard.same_label(request).filter(new).any(|other| other.key() < request.key())
 }
 
-/// Whether a waiting request is about to end by its own decision, so that nothing is claimed for it.
+/// Returns whether a waiting request is about to end by its own decision, so that no machine is claimed for it.
 pub(super) fn leaves_queue(cx: &Context<'_>, request: &Request) -> bool {
     let status = &request.status;
     let due = status.deadline.is_some_and(|deadline| deadline <= cx.now.wall);
@@ -67,12 +67,12 @@ pub(super) fn leaves_queue(cx: &Context<'_>, request: &Request) -> bool {
     ends || is_over_time(cx, request) || (due && status.phase != Some(Phase::Ready))
 }
 
-/// Whether a ready request has had its machines for its maximum runtime.
+/// Returns whether a ready request has had its machines for its maximum runtime.
 fn is_over_time(cx: &Context<'_>, request: &Request) -> bool {
     runtime::ends_at(cx, request).is_some_and(|end| end <= cx.now.wall)
 }
 
-/// What to do about one request now.
+/// Plans the actions for one request now.
 pub(super) fn decide(cx: &Context<'_>, key: &RequestKey) -> Plan {
     let Some(request) = cx.yard.request(key) else { return Plan::default() };
     let mut plan = Plan::default();
@@ -92,7 +92,7 @@ pub(super) fn decide(cx: &Context<'_>, key: &RequestKey) -> Plan {
     }
 }
 
-/// A new request: refused at once, or left to its class, which accepts it.
+/// Handles a new request: it is refused at once, or left to its class, which accepts it.
 fn arrived(cx: &Context<'_>, key: &RequestKey, request: &Request) -> Plan {
     if let Some((reason, message)) = refused(cx, request) {
         return fail(cx, request, reason, message);
@@ -123,8 +123,8 @@ fn arrived(cx: &Context<'_>, key: &RequestKey, request: &Request) -> Plan {
     plan
 }
 
-/// Its class's record is unreadable, so the request is neither refused nor served. It gets its position and its
-/// deadline now, but no phase, so that the class judges it as soon as its record can be read.
+/// Handles a new request whose class record is unreadable, so that the request is neither refused nor served. It gets
+/// its position and its deadline now, but no phase, so that the class judges it as soon as its record can be read.
 fn without_class(cx: &Context<'_>, key: &RequestKey, request: &Request, class: &ClassName) -> Plan {
     let why = format!("the record of class {class} cannot be read");
     let Some(deadline) = request.status.deadline else {
@@ -144,7 +144,7 @@ fn without_class(cx: &Context<'_>, key: &RequestKey, request: &Request, class: &
     plan
 }
 
-/// What ends a request whatever it holds: a person, GitHub, a newer attempt, or its maximum runtime.
+/// Ends a request early, whatever it holds: by a person, by GitHub, by a newer attempt, or by its maximum runtime.
 fn ended_early(cx: &Context<'_>, key: &RequestKey, request: &Request, holding: &Holding<'_>) -> Option<Plan> {
     if let Some(plan) = intent::failed_by_person(cx, request) {
         return Some(plan);
@@ -162,7 +162,7 @@ fn ended_early(cx: &Context<'_>, key: &RequestKey, request: &Request, holding: &
     })
 }
 
-/// An accepted request that is wanted.
+/// Handles an accepted request that is still wanted.
 fn serve(cx: &Context<'_>, key: &RequestKey, request: &Request, holding: &Holding<'_>) -> Plan {
     let (intent, status) = (&request.intent, &request.status);
     let now = cx.now.wall;
@@ -217,7 +217,7 @@ fn serve(cx: &Context<'_>, key: &RequestKey, request: &Request, holding: &Holdin
     plan
 }
 
-/// What an hour of a request's machines costs, in nano-dollars; none where one has no price.
+/// Returns the hourly cost of a request's machines, in nano-dollars; none where a machine has no price.
 fn hourly_cost(cx: &Context<'_>, request: &Request) -> Option<u64> {
     let mut sum = Money::ZERO;
     for id in &request.status.instances {
@@ -228,7 +228,7 @@ fn hourly_cost(cx: &Context<'_>, request: &Request) -> Option<u64> {
     u64::try_from(sum.nanos()).ok().filter(|nanos| *nanos > 0)
 }
 
-/// What a request that is not ready has, and when it fails.
+/// Describes the machines of a request that is not ready, and when it fails.
 fn until_deadline(request: &Request, holding: &Holding<'_>, deadline: Timestamp) -> String {
     let (intent, held) = (&request.intent, holding.held.len() as u32);
     let starting = held - holding.running.min(held);
@@ -238,7 +238,7 @@ fn until_deadline(request: &Request, holding: &Holding<'_>, deadline: Timestamp)
     )
 }
 
-/// `Pending` becomes `Fulfilling` once something is launched for it.
+/// Moves `Pending` to `Fulfilling` once a machine is launched for it.
 fn launching(cx: &Context<'_>, key: &RequestKey, request: &Request) -> Plan {
     let class = Yard::class_of(request)
         .and_then(|class| cx.yard.class(&class).map(|class| class.in_flight.of(Some(key))));
@@ -261,7 +261,7 @@ fn fail(cx: &Context<'_>, request: &Request, reason: &'static str, message: Stri
             next.status.deadline = Some(now);
         }
         if reason != "DeadlinePassed" {
-            // Something else is why, now that its class can be read or a person ended it.
+            // Another reason applies now that its class can be read or a person ended it.
             next.status.conditions.retain(|condition| condition.reason != CLASS_UNREADABLE);
         }
         next.progress(Phase::Failed, format!("{reason}: {message}"));
@@ -272,7 +272,7 @@ fn fail(cx: &Context<'_>, request: &Request, reason: &'static str, message: Stri
 
 fn write(cx: &Context<'_>, request: &Request, note: Note, change: impl FnOnce(&mut Request)) -> Plan {
     let step = Step::of(request, cx.now.wall, |next| {
-        // Accepted by an older operator, which did not keep the accepted intent.
+        // It was accepted by an older operator, which did not store the accepted intent.
         if next.status.accepted_at.is_some() && next.phase().wants_machines() {
             next.keep_intent();
         }
@@ -281,7 +281,7 @@ fn write(cx: &Context<'_>, request: &Request, note: Note, change: impl FnOnce(&m
     Plan::act(Planned::request(step, note))
 }
 
-/// A new request beyond its repository's limit of open requests.
+/// Refuses a new request that exceeds its repository's limit of open requests.
 pub(super) fn too_many(cx: &Context<'_>, request: &Request, most: u32) -> Plan {
     let repository = &request.id.repository;
     let message = format!(
@@ -290,7 +290,7 @@ pub(super) fn too_many(cx: &Context<'_>, request: &Request, most: u32) -> Plan {
     fail(cx, request, "TooMany", message)
 }
 
-/// A new request of a share that has as many waiting as it may.
+/// Refuses a new request of a share that has its maximum number of waiting requests.
 pub(super) fn waits_over_quota(cx: &Context<'_>, request: &Request, share: &str, most: u32) -> Plan {
     let message = format!(
         "{most} requests of share {share} wait already, as many as its quota allows (maxWaiting); ask again when some of them have machines"
@@ -312,8 +312,8 @@ pub(super) fn accept(cx: &Context<'_>, request: &Request, spec: &PoolSpec) -> Pl
     Planned::request(step, note)
 }
 
-/// Flushes returned machines from the list of a releasing request while others wait for them, so that no machine is on
-/// two lists.
+/// Removes returned machines from the list of a releasing request while other requests wait for them, so that no
+/// machine is on two lists.
 pub(super) fn flush_returned(cx: &Context<'_>, key: &RequestKey) -> Option<Planned> {
     let request = cx.yard.request(key)?;
     let holding = cx.yard.holding(key, request);

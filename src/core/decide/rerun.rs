@@ -1,6 +1,6 @@
-//! Does a later attempt of a run need machines that nobody will ask for? "Re-run failed jobs" runs only the jobs that
-//! failed and those that need them; the job that asked for machines succeeded before and does not run again. Which job
-//! asked is not known by name: it is one that succeeded before any job began on the machines, by GitHub's own times.
+//! Does a later attempt of a run need machines that no job will request? "Re-run failed jobs" runs only the jobs that
+//! failed and those that need them; the job that requested the machines succeeded before and does not run again. That
+//! job is not known by name: it is one that succeeded before any job began on the machines, by GitHub's own times.
 
 use std::time::Duration;
 
@@ -9,27 +9,28 @@ use jiff::Timestamp;
 use crate::model::{ClaimId, Request, after, runner_name};
 use crate::ports::github::{JobState, WorkflowJob, WorkflowRun};
 
-/// How far GitHub's clock and the operator's may be apart.
+/// The largest assumed difference between GitHub's clock and the operator's.
 const CLOCKS: Duration = Duration::from_secs(120);
 
-/// What becomes of a later attempt of a run.
+/// The outcome for a later attempt of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rerun {
     /// No job waits for the request's label.
     NoneWaits,
-    /// Its workflow may still ask for itself.
+    /// Its workflow may still write its own request.
     AsksItself,
-    /// Jobs wait, nobody is left who could ask, and nothing proves that the job that asked was carried over.
+    /// Jobs wait, no job is left that could request machines, and nothing proves that the requesting job was carried
+    /// over.
     NobodyAsks,
-    /// It gets machines for this many jobs that wait.
+    /// The attempt gets machines for this many waiting jobs.
     Serve(u32),
 }
 
-/// What a later attempt of a run gets.
+/// Decides which machines a later attempt of a run gets.
 ///
 /// # Assumes
-/// `original` is the last request that the workflow wrote itself, `earlier` are the jobs of its attempt, and `jobs`
-/// those of the run's attempt, of which no request is known.
+/// `original` is the last request that the workflow wrote itself, `earlier` are the jobs of its attempt, and `jobs` are
+/// those of the run's attempt, for which no request is known.
 #[must_use]
 pub fn rerun(original: &Request, earlier: &[WorkflowJob], run: &WorkflowRun, jobs: &[WorkflowJob]) -> Rerun {
     let label = original.label();
@@ -54,7 +55,7 @@ pub fn rerun(original: &Request, earlier: &[WorkflowJob], run: &WorkflowRun, job
     if jobs.iter().any(unfinished) { Rerun::AsksItself } else { Rerun::NobodyAsks }
 }
 
-/// Whether a job failed on one of these machines, each with when it was lost.
+/// Returns whether a job failed on one of these machines, each given with the time of its loss.
 #[must_use]
 pub fn failed_with(lost: &[(ClaimId, Timestamp)], jobs: &[WorkflowJob]) -> bool {
     let on = |job: &WorkflowJob, claim: &ClaimId| {
@@ -68,7 +69,7 @@ pub fn failed_with(lost: &[(ClaimId, Timestamp)], jobs: &[WorkflowJob]) -> bool 
     failed.any(|job| lost.iter().any(|(claim, at)| on(job, claim) && later(job, *at)))
 }
 
-/// Whether a job wants a runner of this label, or of one of the class's extra labels behind it.
+/// Returns whether a job wants a runner with this label, or with one of the class's extra labels behind it.
 fn asks_for(job: &WorkflowJob, label: &str) -> bool {
     job.labels.iter().any(|wanted| {
         let (own, rest) = (wanted.get(..label.len()), wanted.get(label.len()..));
@@ -77,8 +78,8 @@ fn asks_for(job: &WorkflowJob, label: &str) -> bool {
     })
 }
 
-/// Whether a job is listed in the attempt without having run in it. GitHub's times are whole seconds, and no job runs
-/// within the second in which its attempt began.
+/// Returns whether a job is listed in the attempt without having run in it. GitHub's times are whole seconds, and no
+/// job runs within the second in which its attempt began.
 fn carried_over(job: &WorkflowJob, run: &WorkflowRun) -> bool {
     let before = |(ended, began): (Timestamp, Timestamp)| ended <= began;
     job.attempt < run.attempt || job.completed_at.zip(run.started_at).is_some_and(before)

@@ -1,5 +1,5 @@
-//! How many idle machines a class keeps at a moment: a person's override, else the number that the operator set by
-//! `sizing`, else the schedule that fired last, else the pool's own number; never under `min`, never above `max`.
+//! How many idle machines does a class keep at a given time? A person's override, else the number that the operator set
+//! by `sizing`, else the schedule that fired last, else the pool's own number; never below `min`, never above `max`.
 
 use croner::Cron;
 use jiff::civil::{Date, date};
@@ -8,12 +8,12 @@ use jiff::{Timestamp, ToSpan};
 
 use crate::model::{DEMAND_STALE, FieldError, Pool, Schedule};
 
-/// What is wanted now.
+/// The number of idle machines in effect now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Effective {
     /// Idle machines to keep.
     pub desired: u32,
-    /// When that changes by itself, as far as it is known.
+    /// When the number changes by itself, as far as that is known.
     pub until: Option<Timestamp>,
 }
 
@@ -46,8 +46,8 @@ fn parse(schedule: &Schedule) -> Result<(Cron, TimeZone), FieldError> {
     Ok((cron, zone))
 }
 
-/// Whether there is a day on which a schedule fires, in the 28 years after which days of the week fall on the same days
-/// again. One that never fires would be looked for through the years to 5000, in every decision about its class.
+/// Returns whether there is a day on which a schedule fires, within the 28 years after which the days of the week
+/// repeat. A schedule that never fires would be searched through the years to 5000, in every decision about its class.
 fn fires(cron: &Cron) -> bool {
     let months = (2000_i16..2028).flat_map(|year| (1_i8..=12).map(move |month| date(year, month, 1)));
     let on = |day: Date| {
@@ -65,7 +65,7 @@ fn fires(cron: &Cron) -> bool {
         })
 }
 
-/// When a schedule fired last and fires next. A schedule that cannot be read never fires.
+/// Returns when a schedule fired last and fires next. A schedule that cannot be read never fires.
 fn firings(schedule: &Schedule, now: Timestamp) -> (Option<Timestamp>, Option<Timestamp>) {
     let Ok((cron, zone)) = parse(schedule) else { return (None, None) };
     let now = now.to_zoned(zone);
@@ -74,7 +74,7 @@ fn firings(schedule: &Schedule, now: Timestamp) -> (Option<Timestamp>, Option<Ti
     (last.map(|at| at.timestamp()), next.map(|at| at.timestamp()))
 }
 
-/// What a pool wants at a moment.
+/// Computes the number of idle machines that a pool wants at a given time.
 pub fn effective(pool: &Pool, now: Timestamp) -> Effective {
     let spec = &pool.spec;
     let bounded = |desired: u32| desired.max(spec.min).min(spec.max);
@@ -94,10 +94,10 @@ pub fn effective(pool: &Pool, now: Timestamp) -> Effective {
     Effective { desired: bounded(last.map_or(spec.desired, |(_, desired)| desired)), until }
 }
 
-/// The number of idle machines of an hour to come, and where it comes from.
+/// The number of idle machines of a coming hour, and its source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ahead {
-    /// The beginning of the hour; now for the one that has begun.
+    /// The beginning of the hour; now for the current hour.
     pub at: Timestamp,
     /// The number.
     pub desired: u32,
@@ -105,7 +105,7 @@ pub struct Ahead {
     pub by: &'static str,
 }
 
-/// The numbers of the hours to come, as they are known now. `sizing` learns, so its later numbers may change.
+/// Lists the numbers of the coming hours, as they are known now. `sizing` learns, so its later numbers may change.
 pub fn ahead(pool: &Pool, now: Timestamp, hours: u32) -> Vec<Ahead> {
     let spec = &pool.spec;
     let hour = now.as_second().div_euclid(3600) * 3600;
@@ -229,7 +229,7 @@ mod tests {
     }
 
     /// Fuzzing found that each decision about a class with such a schedule took the better part of a second: the days
-    /// of three thousand years were looked through.
+    /// of three thousand years were searched.
     #[test]
     fn a_schedule_that_never_fires_is_refused_and_never_looked_for() {
         let schedule = |cron: &str| Schedule { cron: cron.into(), time_zone: "UTC".into(), desired: 1 };

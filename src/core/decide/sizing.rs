@@ -1,5 +1,6 @@
-//! How many idle machines a class needs at which hours: what past requests would have needed, and the counts that keep
-//! a promised wait with the fewest idle hours. Pure: the operator, `recommend` and the replay use the same.
+//! How many idle machines does a class need at which hours? The counts that keep a promised wait with the fewest idle
+//! hours, computed from what past requests would have needed. Pure: the operator, `recommend` and the replay use the
+//! same code.
 
 mod hours;
 mod learn;
@@ -13,9 +14,9 @@ pub use levels::{Levels, Promise, levels};
 pub use needs::{Use, needs};
 pub use pace::{ByLevel, QUARTER, Recent, by_level, expected, foreseen, level_of};
 
-/// The share of requests that may be late where 95 of 100 must not.
+/// The share of requests that may be late where 95 of 100 must not be.
 pub const LATE: f64 = 0.05;
-/// Less than this many requests tell nothing about an hour of the week.
+/// The fewest requests from which an hour of the week can be judged.
 pub const FEWEST: f64 = 40.0;
-/// Fewer days than this tell nothing about a week.
+/// The fewest days from which a week can be judged.
 pub const FEWEST_DAYS: i64 = 14;

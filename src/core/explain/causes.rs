@@ -1,31 +1,31 @@
-//! The probable cause of a failure: what machines, EC2 and GitHub said about it, held against the signs of known causes.
-//! One row a cause, the more specific before the more general.
+//! The probable cause of a failure: matches the messages of machines, EC2 and GitHub about it against the signs of
+//! known causes. One row per cause, the more specific before the more general.
 
-/// A cause that is known, and what mends it.
+/// A known cause, and its fix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cause {
     /// Its name, for programs.
     pub name: &'static str,
-    /// What is wrong, in a sentence.
+    /// The fault, in a sentence.
     pub why: &'static str,
-    /// The command or the setting that mends it.
+    /// The command or the setting that fixes it.
     pub fix: &'static str,
-    /// Each of these is a sign: all its parts are said, whatever the case, in this order.
+    /// The signs: each matches a message that contains all its parts in this order, regardless of case.
     signs: &'static [&'static [&'static str]],
 }
 
-/// A cause, and the words that it was known by.
+/// A cause, and the message by which it was recognised.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probable<'a> {
     /// The cause.
     pub cause: &'static Cause,
-    /// What was said.
+    /// The message.
     pub said: &'a str,
 }
 
 macro_rules! causes {
     ($($name:literal: $why:literal, $fix:literal, [$([$($part:literal),+]),+];)*) => {
-        /// All causes that are known.
+        /// All known causes.
         pub const CAUSES: &[Cause] = &[$(Cause { name: $name, why: $why, fix: $fix, signs: &[$(&[$($part),+]),+] },)*];
     };
 }
@@ -283,7 +283,7 @@ causes! {
     "launch-refused": "EC2 refused the launches of the class, so they are held back.",
         "correct what the message names; launches are tried again by themselves",
         [["was refused"], ["launchfailed"]];
-    // What is left where nobody said more: a word of the record, and what it means.
+    // The remaining causes, for records without further messages: a reason of the record, and its meaning.
     "boot-failed": "The machine's first boot failed.",
         "`runyard logs instance ID` and the machine's console say where; `runyard try CLASS` shows a boot as it goes",
         [["reason boot-failed"], ["its agent says ud_failed"]];
@@ -310,7 +310,7 @@ impl Cause {
     }
 }
 
-/// What is left where nobody said why: these come after all that says more.
+/// Causes for records without an explanation: they rank below all others.
 const GENERAL: [&str; 9] = [
     "never-reported",
     "fell-silent",
@@ -323,8 +323,8 @@ const GENERAL: [&str; 9] = [
     "not-in-time",
 ];
 
-/// The causes that what was said points to, each once, with the first words that did. What was said first counts first;
-/// what only repeats a reason comes after all that says why.
+/// Returns the causes that the messages indicate, each once, with the first message that matched. Earlier messages rank
+/// first; causes that only repeat a reason rank below all that explain it.
 pub fn probable<'a>(said: impl IntoIterator<Item = &'a str>) -> Vec<Probable<'a>> {
     let mut found: Vec<Probable<'a>> = Vec::new();
     for said in said {

@@ -1,9 +1,9 @@
-//! Says why a machine or a request ended, and who ended it. A person asks for that first.
+//! Explains why a machine or a request ended, and who ended it: the first question of most people.
 
 use crate::model::history::Activity;
 use crate::model::{Instance, Life, Reason, RecordId, Request, RequestKey};
 
-/// What a reason means, for somebody who does not know the word.
+/// Describes a reason, for people who do not know the word.
 const fn meaning(reason: Reason) -> &'static str {
     match reason {
         Reason::Threshold => "it passed the deadline of its state",
@@ -22,7 +22,7 @@ const fn meaning(reason: Reason) -> &'static str {
     }
 }
 
-/// Why a machine ended, and who ended it; none while it lives.
+/// Describes why a machine ended, and who ended it; none while it lives.
 pub fn ended(instance: &Instance) -> Option<String> {
     let Life::Terminated { reason, .. } = instance.life else { return None };
     let person = match (&instance.expired_by, &instance.hold) {
@@ -45,8 +45,8 @@ pub fn ended(instance: &Instance) -> Option<String> {
     Some(format!("{by}{served}"))
 }
 
-/// The request that a machine was taken from by its end; none where it served nobody then, or where its record does not
-/// have it any more.
+/// Returns the request that lost a machine by its end; none where the machine served no request then, or where its
+/// record does not have it any more.
 pub fn lost_by(instance: &Instance) -> Option<&RequestKey> {
     let Life::Terminated { .. } = instance.life else { return None };
     let serves = |activity: Activity| match activity {
@@ -58,7 +58,7 @@ pub fn lost_by(instance: &Instance) -> Option<&RequestKey> {
     last.request.as_ref().or(claim).and_then(RecordId::request)
 }
 
-/// How far a request is: where it is over, its message says why and by whom.
+/// Describes the phase of a request: for an ended one, its message states why it ended and who ended it.
 pub(super) fn phase(request: &Request) -> String {
     let message = &request.status.message;
     match request.status.phase {
@@ -116,7 +116,7 @@ mod tests {
             after(Activity::Running)
         );
         assert!(after(Activity::Cleaning).ends_with("had not ended it)"));
-        // The request of a span is that of the one before it.
+        // A span without a request has that of its predecessor.
         let later = machine("i-1").running(&ask("7")).ended(Reason::Vanished).with(|i| {
             i.spans = vec![span(Activity::Claimed), PastSpan { request: None, ..span(Activity::Running) }];
         });

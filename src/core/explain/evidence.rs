@@ -1,5 +1,5 @@
-//! What was said about a record that failed, and about those that belong to it: a request with its machines, launches
-//! and class; a machine with its agent and request; a class with its machines that ended badly.
+//! Collects the messages about a failed record and its related records: a request with its machines, launches and
+//! class; a machine with its agent and request; a class with its machines that ended badly.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -13,21 +13,21 @@ use crate::yard::{Now, Tracked, Yard};
 use super::end;
 use super::record::{is_settled, troubled};
 
-/// Most machines of one record that are looked at, the last first.
+/// Most machines of one record that are examined, the last first.
 const MACHINES: usize = 20;
 
-/// Something that was said, and by whom.
+/// A message and its source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Said {
     /// The source, for people.
     pub by: String,
-    /// The words.
+    /// The message.
     pub words: String,
-    /// Whether they explain what is wrong with the record that is asked about.
+    /// Whether it explains a fault of the record in question.
     pub sign: bool,
 }
 
-/// The records that belong to a record, itself first, without repetition.
+/// Lists the records related to a record, itself first, without repetition.
 pub fn related(items: &[Item], key: &RecordId) -> Vec<RecordId> {
     let mut keys = vec![key.clone()];
     match key {
@@ -75,10 +75,10 @@ pub fn related(items: &[Item], key: &RecordId) -> Vec<RecordId> {
     keys
 }
 
-/// What was said about the first of these records and about what belongs to it. Only what explains a trouble that the
-/// first one has now is a sign of its cause ([`Said::sign`]); where nothing is wrong with it, nothing is. A machine is
-/// judged by what it, its agent and its own events say. A request by its own words first, then by its machines. Of each
-/// source the last words come first.
+/// Collects the messages about the first of these records and its related records. Only a message that explains a
+/// current fault of the first one is a sign of its cause ([`Said::sign`]); where the record has no fault, no message
+/// is. A machine is judged by its own messages, its agent's and its own events. A request is judged by its own messages
+/// first, then by its machines. The last messages of each source come first.
 pub fn evidence(yard: &Yard, now: &Now, items: &[Item], keys: &[RecordId], events: &[Event]) -> Vec<Said> {
     let Some(key) = keys.first() else { return Vec::new() };
     let wrong = wrong(yard, now, key);
@@ -114,7 +114,7 @@ pub fn evidence(yard: &Yard, now: &Now, items: &[Item], keys: &[RecordId], event
     for other in &keys[1..] {
         match other {
             RecordId::Request(_) => of_request(&mut told, items, other, false),
-            // A machine that still waits does so for what its class says.
+            // A machine that still waits may do so for the reason that its class reports.
             RecordId::Pool(class) => of_pool(&mut told, yard, now, class, !is_over(yard, key)),
             RecordId::Instance(_)
             | RecordId::Agent(_)
@@ -128,7 +128,8 @@ pub fn evidence(yard: &Yard, now: &Now, items: &[Item], keys: &[RecordId], event
     told.said
 }
 
-/// What launches said, and the warnings about the other records. Of a machine's own end they explain nothing.
+/// Adds the messages of launches, and the warnings about the other records. They explain nothing about a machine's own
+/// end.
 fn of_launches_and_events(told: &mut Told, items: &[Item], keys: &[RecordId], events: &[Event]) {
     let Some(key) = keys.first() else { return };
     let alone = key.instance().is_some();
@@ -148,7 +149,7 @@ fn of_launches_and_events(told: &mut Told, items: &[Item], keys: &[RecordId], ev
     }
 }
 
-/// What was gathered, each sentence once.
+/// The collected messages, each once.
 struct Told {
     said: Vec<Said>,
     wrong: bool,
@@ -169,7 +170,7 @@ impl Told {
     }
 }
 
-/// Whether something is wrong with a record now, or was when it ended.
+/// Returns whether a record has a fault now, or had one when it ended.
 pub fn wrong(yard: &Yard, now: &Now, key: &RecordId) -> bool {
     if yard.is_unreadable(key) {
         return true;
@@ -202,14 +203,15 @@ pub fn wrong(yard: &Yard, now: &Now, key: &RecordId) -> bool {
     }
 }
 
-/// Whether a machine that served a request last ended badly after it, and not under it.
+/// Returns whether a machine that last served a request ended badly after serving it, and not while serving it.
 fn left_bad(yard: &Yard, key: &RecordId) -> bool {
     let served = |one: &Instance| one.claim.as_ref().is_some_and(|claim| claim.request == *key);
     let after = |one: &Instance| failed(one).is_some() && end::lost_by(one).is_none();
     yard.instances().any(|one| served(&one.instance) && after(&one.instance))
 }
 
-/// Whether the last machine of a class that ended badly did so after any other of it became of use.
+/// Returns whether the last machine of a class that ended badly did so after any other machine of the class became of
+/// use.
 fn ends_badly(yard: &Yard, class: &ClassName) -> bool {
     let ours = || yard.instances().map(|one| &one.instance).filter(|one| one.facts.resource_class == *class);
     let bad = ours().filter(|one| failed(one).is_some()).map(|one| one.state_since).max();
@@ -217,7 +219,7 @@ fn ends_badly(yard: &Yard, class: &ClassName) -> bool {
     bad.is_some_and(|bad| good.map(|one| one.state_since).max().is_none_or(|good| good < bad))
 }
 
-/// Whether nothing more happens to a record.
+/// Returns whether nothing more happens to a record.
 fn is_over(yard: &Yard, key: &RecordId) -> bool {
     match key {
         RecordId::Request(id) => yard.request(id).is_some_and(|request| request.phase().is_final()),
@@ -232,11 +234,11 @@ fn is_over(yard: &Yard, key: &RecordId) -> bool {
     }
 }
 
-/// What is wrong with a machine, as its record and its agent say it; none where nothing is.
+/// Describes the fault of a machine, by its record and its agent; none where there is none.
 fn trouble(yard: &Yard, now: &Now, tracked: &Tracked) -> Option<String> {
     let instance = &tracked.instance;
     if let Life::Terminated { reason, .. } = instance.life {
-        // Its agent has shown no key and run nothing.
+        // Its agent has reported no key, and no job ran.
         let unused =
             matches!(reason, Reason::Threshold) && instance.uses == 0 && instance.public_key.is_none();
         let never =
@@ -276,7 +278,7 @@ fn trouble(yard: &Yard, now: &Now, tracked: &Tracked) -> Option<String> {
     Some(stuck.message.clone())
 }
 
-/// Whether an agent says by a signal that something failed.
+/// Returns whether an agent's signal reports a failure.
 const fn is_bad(signal: Signal) -> bool {
     match signal {
         Signal::Failed | Signal::RegFailed | Signal::RemoveRegFailed => true,
@@ -284,7 +286,7 @@ const fn is_bad(signal: Signal) -> bool {
     }
 }
 
-/// What the machines among some records say, each its agent's words first, then what followed from them.
+/// Adds the messages of the machines among some records: for each, its agent's first, then the consequences.
 fn of_machines(told: &mut Told, yard: &Yard, now: &Now, items: &[Item], keys: &[RecordId], events: &[Event]) {
     for arn in keys.iter().filter_map(RecordId::instance) {
         let (id, key) = (arn.instance_id(), Instance::key_of(arn));
@@ -306,12 +308,12 @@ fn of_machines(told: &mut Told, yard: &Yard, now: &Now, items: &[Item], keys: &[
     }
 }
 
-/// Whether an event is one of a machine's own, which are told with it.
+/// Returns whether an event is one of a machine's own, which are added with the machine.
 fn is_of_machine(keys: &[RecordId], event: &Event) -> bool {
     keys.iter().any(|key| key.instance().is_some() && event.subject == key.pk())
 }
 
-/// Since when a request was last well: what warned of it before is over.
+/// Returns since when a request was last well: earlier warnings no longer apply.
 fn well_since(key: &RecordId, events: &[Event]) -> Option<Timestamp> {
     key.request()?;
     let well = |event: &&Event| {
@@ -322,7 +324,7 @@ fn well_since(key: &RecordId, events: &[Event]) -> Option<Timestamp> {
     events.iter().rfind(well).map(|event| event.at)
 }
 
-/// What a request's own record says.
+/// Adds the messages of a request's own record.
 fn of_request(told: &mut Told, items: &[Item], key: &RecordId, sign: bool) {
     let Some(request) = all::<Request>(items).find(|one| one.key() == *key) else { return };
     told.add(format!("request {}", request.id), &request.status.message, sign);
@@ -344,7 +346,7 @@ fn of_request(told: &mut Told, items: &[Item], key: &RecordId, sign: bool) {
     }
 }
 
-/// What a class says, and what of it is so.
+/// Adds the messages of a class, with those that apply now as signs.
 fn of_pool(told: &mut Told, yard: &Yard, now: &Now, name: &ClassName, sign: bool) {
     let Some((class, pool)) = yard.class(name).and_then(|class| Some((class, class.pool.as_ref()?))) else {
         return;
@@ -373,13 +375,13 @@ fn of_pool(told: &mut Told, yard: &Yard, now: &Now, name: &ClassName, sign: bool
     told.add(format!("pool {name}"), &pool.status.message, sign && troubles);
 }
 
-/// Why a machine ended, if something went wrong.
+/// Returns why a machine ended, if it failed.
 fn failed(machine: &Instance) -> Option<Reason> {
     let Life::Terminated { reason, .. } = machine.life else { return None };
     Some(reason).filter(|reason| reason.is_failure())
 }
 
-/// The machines that are meant, those whose state changed last first.
+/// Lists the matching machines, those whose state changed last first.
 fn last(items: &[Item], meant: impl Fn(&Instance) -> bool) -> Vec<RecordId> {
     let mut machines: Vec<Instance> = all::<Instance>(items).filter(meant).collect();
     machines
@@ -388,7 +390,7 @@ fn last(items: &[Item], meant: impl Fn(&Instance) -> bool) -> Vec<RecordId> {
     machines.iter().map(Instance::key).collect()
 }
 
-/// All records of a kind that can be read.
+/// Lists all readable records of a kind.
 fn all<T: Record>(items: &[Item]) -> impl Iterator<Item = T> {
     let of_kind = |item: &&Item| RecordId::of(item).is_some_and(|key| key.kind() == Some(T::KIND));
     items.iter().filter(of_kind).filter_map(|item| match read::<T>(item) {

@@ -27,7 +27,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// The pace of every class that has the record of a served request.
+    /// Returns the pace of every class that has the record of a served request.
     pub fn of_classes(yard: &Yard) -> BTreeMap<String, Self> {
         let mut took: BTreeMap<&str, Vec<(Timestamp, Duration)>> = BTreeMap::new();
         for (_, request) in yard.requests() {
@@ -72,7 +72,7 @@ impl fmt::Display for Forecast {
     }
 }
 
-/// A length of time for a person.
+/// Formats a duration for people.
 fn told(time: Duration) -> String {
     let whole = time.as_secs() + u64::from(time.subsec_millis() >= 500);
     match (whole / 3600, whole / 60 % 60, whole % 60) {
@@ -82,18 +82,18 @@ fn told(time: Duration) -> String {
     }
 }
 
-/// What is known of a request beside the records, for its estimate.
+/// The facts about a request besides the records, for its estimate.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Place<'a> {
     /// The pace of its class.
     pub pace: Option<&'a Pace>,
     /// How many requests are served before it, where its class has `sharing`.
     pub before: Option<usize>,
-    /// Whether it waits for something that comes to no end by itself ([`no_end`]).
+    /// Whether it waits for something that does not end by itself ([`no_end`]).
     pub no_end: bool,
 }
 
-/// Whether a wait says nothing of when it ends. What a class is full of, paused or held back for is told by itself.
+/// Returns whether a wait has no known end. A class that is full, paused or held back is reported separately.
 pub const fn no_end(reason: WaitReason) -> bool {
     match reason {
         WaitReason::Quota
@@ -116,7 +116,7 @@ pub const fn no_end(reason: WaitReason) -> bool {
     }
 }
 
-/// The estimate for a request; none when it does not wait.
+/// Estimates when a request is ready; none when it does not wait.
 pub fn forecast(cx: &Context<'_>, key: &RequestKey, place: Place<'_>) -> Option<Forecast> {
     let Place { pace, before, no_end } = place;
     let request = cx.yard.request(key)?;
@@ -173,12 +173,12 @@ fn by_pace(cx: &Context<'_>, request: &Request, pace: &Pace) -> Forecast {
     }
 }
 
-/// The command that raises a class's `max`.
+/// Returns the command that raises a class's `max`.
 fn raise(spec: &PoolSpec) -> String {
     format!("raise max ({}) with `runyard set pool {} max=N`", spec.max, spec.resource_class)
 }
 
-/// What blocks a request beyond the usual wait; none when nothing does.
+/// Describes what blocks a request beyond the usual wait; none when nothing does.
 fn held_up(
     cx: &Context<'_>,
     class: &Class,
@@ -211,8 +211,8 @@ fn held_up(
     }
 }
 
-/// What is known of a request whose class is full. How often others became ready says nothing: that ended when the class
-/// filled.
+/// Describes the outlook of a request whose class is full. How fast others became ready is of no use: that ended when
+/// the class filled.
 fn full(cx: &Context<'_>, spec: &PoolSpec, key: &RequestKey, before: Option<usize>) -> String {
     let Some((id, left)) = first_back(cx, spec, key) else {
         return format!("not before more machines are allowed: {}", raise(spec));
@@ -229,7 +229,7 @@ fn full(cx: &Context<'_>, spec: &PoolSpec, key: &RequestKey, before: Option<usiz
     )
 }
 
-/// The machine of a class that another request must give back first, and in how long at the latest.
+/// Returns the machine of a class that another request must give back first, and in how long at the latest.
 fn first_back<'a>(cx: &Context<'a>, spec: &PoolSpec, key: &RequestKey) -> Option<(&'a InstanceId, Duration)> {
     let serving = cx.yard.instances().map(|tracked| &tracked.instance).filter(|instance| {
         let serves = match instance.life {
@@ -262,7 +262,7 @@ mod tests {
         let mut times: Vec<_> = (1..=10).map(|n| (at(1000 + n), seconds(n as u64))).collect();
         let pace = Pace::of_times(times.clone());
         assert_eq!(pace, Pace { half: seconds(5), nine_in_ten: seconds(9), of: 10 });
-        // What took long before the last fifty is forgotten.
+        // Long waits before the last fifty requests are forgotten.
         times = (1..=50).map(|n| (at(1000 + n), seconds(2))).collect();
         times.extend((1..=50).map(|n| (at(n), seconds(900))));
         let two = Pace { half: seconds(2), nine_in_ten: seconds(2), of: 50 };
@@ -367,7 +367,8 @@ mod tests {
             "when it will be ready: not before others give machines back, the next (i-2) at the latest in 1m0s; \
              more at once: raise max (2) with `runyard set pool linux max=N`"
         );
-        // What is its own, idle or another class's is nothing that others give back, however early.
+        // Its own machines, idle ones and those of another class are not given back by other requests, however early
+        // they are.
         let mut others = full.clone();
         others.add(machine("i-5").running(&ask("1")).until(10));
         others.add(machine("i-6").cleaning(&ask("2")).until(11));
@@ -389,7 +390,7 @@ mod tests {
             says(&nobody, Some(&PACE)),
             "when it will be ready: not before more machines are allowed: raise max (0) with `runyard set pool linux max=N`"
         );
-        // What is idle or comes back by itself is enough for it.
+        // Idle machines and those that come back by themselves are enough for it.
         let mut soon = waiting(serde_json::json!({"max": 2}));
         soon.add(machine("i-1").pooled());
         soon.add(machine("i-2").cleaning(&ask("2")));
@@ -413,7 +414,7 @@ mod tests {
         assert_eq!(says(&full, Some(&PACE)), told("0 requests are before it by shares; "));
         full.put(&request("3", 1, serde_json::json!({"repository": "acme/api"})));
         assert_eq!(says(&full, Some(&PACE)), told("1 request is before it by shares; "));
-        // Oldest first there is no place by shares.
+        // In the order of age there is no place by shares.
         full.pool(2, serde_json::json!({"max": 1}));
         assert_eq!(says(&full, Some(&PACE)), told(""));
     }

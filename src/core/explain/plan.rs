@@ -1,4 +1,5 @@
-//! Shows what the operator would do now: it decides every unit once with the operator's own rules and executes nothing.
+//! Shows the actions that the operator would take now: decides every unit once with the operator's own rules and
+//! executes nothing.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,8 +11,8 @@ use crate::decide::{Context, Plan, Policy, Role, WaitReason, decide, is_telling}
 use crate::model::{ClassName, ConditionType, Item, Lease, Pool, Reading, RecordId, read};
 use crate::yard::{Now, Observation, Unit, Yard};
 
-/// A yard as the table shows it at one moment. Every agent counts as just heard, because only a process that has
-/// watched it knows how long it has been silent.
+/// Builds the yard that the table shows at one moment. Every agent counts as just heard, because only a process that
+/// has watched it knows how long it has been silent.
 pub fn picture(items: &[Item], now: Timestamp) -> (Yard, Now, Role) {
     let now = Now { wall: now, mono: Duration::from_secs(1), seen: Duration::from_secs(1) };
     let mut yard = Yard::default();
@@ -30,8 +31,8 @@ pub fn picture(items: &[Item], now: Timestamp) -> (Yard, Now, Role) {
     (yard, now, role)
 }
 
-/// Decides every unit. A class whose pool status says that launches are held back counts as backing off: no record has
-/// the failures or the end of the backoff.
+/// Decides every unit. A class whose pool status reports that launches are held back counts as backing off: no record
+/// has the failures or the end of the backoff.
 pub fn judge(yard: &Yard, policy: &Policy, now: Now, role: Role) -> Vec<(Unit, Plan)> {
     let said = held_back(yard, now);
     let mut yard = Cow::Borrowed(yard);
@@ -55,7 +56,7 @@ pub fn judge(yard: &Yard, policy: &Policy, now: Now, role: Role) -> Vec<(Unit, P
     yard.units().into_iter().map(judged).collect()
 }
 
-/// What only the operator knows of the runner package, as it told in the pool's conditions.
+/// Adds the facts about the runner package that only the operator knows, from the pool's conditions.
 fn tell_of_runner(yard: &Yard, unit: &Unit, plan: &mut Plan) {
     let Unit::Class(name) = unit else { return };
     let Some(pool) = yard.pool(name) else { return };
@@ -66,7 +67,7 @@ fn tell_of_runner(yard: &Yard, unit: &Unit, plan: &mut Plan) {
     }
 }
 
-/// The classes whose launches are held back by their pool's status alone, with its message.
+/// Lists the classes whose launches are held back by their pool's status alone, with its message.
 fn held_back(yard: &Yard, now: Now) -> BTreeMap<ClassName, String> {
     let unknown = yard.classes.iter().filter(|(_, class)| class.backoff.until <= now.mono);
     let said = unknown.filter_map(|(name, class)| {

@@ -62,7 +62,7 @@ pub fn explain(yard: &Yard, policy: &Policy, now: Now, role: Role, key: &Request
     lines
 }
 
-/// The machines that ended while they served a request.
+/// Describes the machines that ended while they served a request.
 fn lost(yard: &Yard, key: &RequestKey) -> Vec<String> {
     let ended = yard.instances().filter(|tracked| end::lost_by(&tracked.instance) == Some(key));
     let told = ended.filter_map(|tracked| {
@@ -73,7 +73,7 @@ fn lost(yard: &Yard, key: &RequestKey) -> Vec<String> {
     told.collect()
 }
 
-/// The wait of a request that its class did not reach: that of the last older request with the same demand.
+/// Returns the wait of a request that its class did not reach: that of the last older request with the same demand.
 fn alike<'a>(yard: &Yard, name: &ClassName, request: &Request, plan: &'a Plan) -> Option<&'a str> {
     let class = yard.class(name)?;
     let rank = request.queue_position();
@@ -84,7 +84,7 @@ fn alike<'a>(yard: &Yard, name: &ClassName, request: &Request, plan: &'a Plan) -
     }
     let demand = Demand::of(request, &class.pool.as_ref()?.spec);
     let older = class.waiting.demands().get(&demand)?.range(..rank).rev();
-    // A quota is the share's own, whatever others of the same demand wait for.
+    // A quota applies to its own share, whatever other requests of the same demand wait for.
     let about = |older: &RequestKey| {
         let mut waits = plan.waits.iter().filter(|wait| wait.reason != WaitReason::Quota);
         waits.rfind(|wait| wait.subject.request() == Some(older))
@@ -93,8 +93,8 @@ fn alike<'a>(yard: &Yard, name: &ClassName, request: &Request, plan: &'a Plan) -
     waits.next().map(|wait| wait.message.as_str())
 }
 
-/// The operator's message about a class without its counts, which are older than the records; empty where nothing
-/// remains.
+/// Returns the operator's message about a class without its counts, which are older than the records; empty where
+/// nothing remains.
 pub fn remark(message: &str) -> &str {
     let numbers = message.split_once(" idle of ").is_some_and(|(idle, _)| idle.parse::<u32>().is_ok());
     if numbers { message.split_once("; ").map_or("", |(_, remark)| remark) } else { message }
@@ -125,7 +125,7 @@ pub fn machine(yard: &Yard, arn: &InstanceArn) -> Option<String> {
     Some(format!("{id} of class {class}: {place}{holder} since {since}{until}; {said}{wanted}{console}"))
 }
 
-/// The agent's last signal. The agent record is removed with its machine.
+/// Describes the agent's last signal. The agent record is removed with its machine.
 fn word(tracked: &Tracked) -> String {
     match (&tracked.agent, tracked.instance.state()) {
         (None, State::Terminated) => "its agent's record is gone".into(),
@@ -141,7 +141,7 @@ fn word(tracked: &Tracked) -> String {
     }
 }
 
-/// What keeps a machine's runner from listening, and what comes next.
+/// Describes the problem that keeps a machine's runner from listening, and the next step.
 fn trouble(tracked: &Tracked) -> Option<String> {
     let trouble = tracked.agent.as_ref()?.runner_trouble.as_ref()?;
     let RunnerTrouble { since, kind, words } = trouble;
@@ -149,7 +149,7 @@ fn trouble(tracked: &Tracked) -> Option<String> {
     Some(format!("; its runner does not listen since {since} ({kind}): {words}; {next}"))
 }
 
-/// Describes a class: its machines, its waiting requests and what it lacks.
+/// Describes a class: its machines, its waiting requests and the machines that it lacks.
 pub fn pool(yard: &Yard, now: Now, name: &ClassName) -> Vec<String> {
     let mut lines: Vec<String> = counts(yard, name, now).into_iter().collect();
     let Some(class) = yard.class(name) else { return lines };
@@ -175,8 +175,8 @@ pub fn pool(yard: &Yard, now: Now, name: &ClassName) -> Vec<String> {
     lines
 }
 
-/// Whether a class lacks nothing: it launches and claims, no request waits for it, and it has the idle machines that it
-/// wants.
+/// Returns whether a class lacks nothing: it launches and claims, no request waits for it, and it has the idle machines
+/// that it wants.
 pub fn is_settled(yard: &Yard, now: Now, name: &ClassName) -> bool {
     let Some(class) = yard.class(name) else { return true };
     let Some(pool) = &class.pool else { return true };
@@ -186,7 +186,7 @@ pub fn is_settled(yard: &Yard, now: Now, name: &ClassName) -> bool {
         && !pool.status.conditions.iter().any(troubled)
 }
 
-/// Whether a condition says that something is wrong with a class now.
+/// Returns whether a condition reports a current fault of a class.
 pub(super) fn troubled(condition: &Condition) -> bool {
     condition.status
         && match condition.condition_type {
@@ -205,7 +205,7 @@ pub(super) fn troubled(condition: &Condition) -> bool {
         }
 }
 
-/// How many idle machines a class lacks, those that are being cleaned or booted counted.
+/// Counts the idle machines that a class lacks; machines that are being cleaned or booted count as present.
 fn lacks(class: &Class, pool: &Pool, now: Now) -> u32 {
     idle_lack(class, effective(pool, now.wall).desired)
 }
@@ -238,7 +238,8 @@ fn machines(yard: &Yard, request: &Request) -> Vec<String> {
     .collect()
 }
 
-/// What a request's machine had of its repository when it was claimed; none where its class keeps nothing.
+/// Describes the kept directories of its repository that a request's machine had when it was claimed; none where its
+/// class keeps nothing.
 fn found(yard: &Yard, request: &Request, tracked: &Tracked) -> Option<String> {
     let class = yard.class(&tracked.instance.facts.resource_class)?;
     if class.pool.as_ref()?.spec.keep.is_empty() {
@@ -276,7 +277,7 @@ fn counts(yard: &Yard, name: &ClassName, now: Now) -> Option<String> {
     ))
 }
 
-/// How many requests come before it.
+/// Describes how many requests come before a request.
 fn ahead(yard: &Yard, request: &Request) -> Option<String> {
     let class = yard.class(&Yard::class_of(request)?)?;
     let rank = request.queue_position();
@@ -387,7 +388,7 @@ mod tests {
         assert_eq!(role(&[]), None);
     }
 
-    /// A class at its `max` with a machine in each state, and what it tells.
+    /// Creates a class at its `max` with a machine in each state.
     fn full() -> Scene {
         let mut scene = Scene::with(serde_json::json!({"max": 5, "desired": 3}));
         scene.put(&holding("1", 3, &["i-1", "i-2", "i-8"], serde_json::json!({"minCount": 2})));

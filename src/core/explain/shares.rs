@@ -1,4 +1,4 @@
-//! Tells what each share of a class used, holds and waits for, and which place a request has among them.
+//! Describes the use, the held machines and the waiting requests of each share of a class, and the place of a request.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::decide::places;
 use crate::model::{ClassName, Quota, Request, RequestKey};
 use crate::yard::{Now, ShareName, Yard, decayed, overdue_at, share_of};
 
-/// Of how many requests of a class the place is told where all are looked at.
+/// For how many requests of a class the place is computed when all are listed.
 const PLACES: usize = 1000;
 
 /// A share of a class.
@@ -21,9 +21,9 @@ pub struct ShareReport {
     pub class: ClassName,
     /// Its weight.
     pub weight: u32,
-    /// What it used lately, decayed until now: seconds of machines.
+    /// Its recent use, decayed until now, in machine-seconds.
     pub used: u64,
-    /// The same as a part of what all shares of the class used, in thousandths.
+    /// The same as a part of the use of all shares of the class, in thousandths.
     pub part: u32,
     /// Machines that its requests hold.
     pub held: u32,
@@ -31,11 +31,11 @@ pub struct ShareReport {
     pub waiting: u32,
     /// Its bounds in the class.
     pub quota: Quota,
-    /// Its requests that have a part of their machines, which get the rest before all others: the oldest first.
+    /// Its requests that hold a part of their machines, which get the rest before all others: the oldest first.
     pub keeps: Vec<RequestKey>,
 }
 
-/// The shares of a class that hold, wait for or used something; none where it has no `sharing`.
+/// Lists the shares of a class that hold, wait for or used machines; none where it has no `sharing`.
 pub fn shares(yard: &Yard, now: Now, name: &ClassName) -> Vec<ShareReport> {
     let Some(class) = yard.class(name) else { return Vec::new() };
     let Some(sharing) = class.shares.sharing() else { return Vec::new() };
@@ -73,12 +73,12 @@ pub fn shares(yard: &Yard, now: Now, name: &ClassName) -> Vec<ShareReport> {
     names.into_iter().map(report).collect()
 }
 
-/// What is to be said of repositories after whose jobs clean-ups failed again and again.
+/// Describes the repositories after whose jobs clean-ups failed repeatedly.
 pub fn braked(yard: &Yard, now: Now) -> Vec<String> {
     yard.brakes.set(now.wall).map(|(repository, brake)| brake.told(repository)).collect()
 }
 
-/// What a request is told of its share and of its place; empty where its class has no `sharing`.
+/// Describes a request's share and its place; empty where its class has no `sharing`.
 pub(super) fn place(yard: &Yard, now: Now, request: &Request) -> Vec<String> {
     let Some(name) = Yard::class_of(request) else { return Vec::new() };
     let Some(class) = yard.class(&name).filter(|class| class.shares.sharing().is_some()) else {
@@ -109,7 +109,8 @@ pub(super) fn place(yard: &Yard, now: Now, request: &Request) -> Vec<String> {
     lines
 }
 
-/// How many requests are served before each of those that wait in a class with `sharing`; of the first of each class.
+/// Returns for the waiting requests of classes with `sharing` how many are served before each; only for the first of
+/// each class.
 pub fn before(yard: &Yard, now: Now) -> BTreeMap<RequestKey, usize> {
     let shared = yard.classes().filter(|(_, class)| class.shares.sharing().is_some());
     shared.flat_map(|(_, class)| places(class, now.wall, PLACES).into_iter().zip(0..)).collect()
@@ -129,7 +130,7 @@ fn used(report: &ShareReport) -> String {
     format!("{} (used {}, holds {})", report.share, time(report.used), report.held)
 }
 
-/// A share for a person.
+/// Describes a share for people.
 fn told(report: &ShareReport) -> String {
     let most = report.quota.max_machines.map_or(String::new(), |most| format!(" of at most {most}"));
     let guaranteed = report.quota.guaranteed.map_or(String::new(), |some| format!(", {some} guaranteed"));
@@ -145,7 +146,7 @@ fn told(report: &ShareReport) -> String {
     )
 }
 
-/// Seconds of machines, for a person.
+/// Formats machine-seconds for people.
 fn time(seconds: u64) -> String {
     match (seconds / 3600, seconds / 60 % 60) {
         (0, 0) => format!("{seconds} s"),

@@ -1,4 +1,4 @@
-//! Tells how many idle machines a class keeps in the hours to come, and by what.
+//! Describes how many idle machines a class keeps in the coming hours, and by which setting.
 
 use jiff::Timestamp;
 
@@ -6,10 +6,10 @@ use crate::decide::{ahead, too_little};
 use crate::model::Pool;
 use crate::yard::Now;
 
-/// How many hours are told.
+/// How many hours are listed.
 const HOURS_TOLD: u32 = 12;
 
-/// The numbers of the next hours in one sentence; none where they stay as they are.
+/// Describes the numbers of the next hours in one sentence; none where they do not change.
 pub fn hours_ahead(pool: &Pool, now: Timestamp) -> Option<String> {
     let hours = ahead(pool, now, HOURS_TOLD);
     let changes = hours.windows(2).any(|pair| pair[0].desired != pair[1].desired);
@@ -18,7 +18,7 @@ pub fn hours_ahead(pool: &Pool, now: Timestamp) -> Option<String> {
     changes.then(|| format!("idle machines in the next {HOURS_TOLD} hours: {} (by {by})", told.join(", ")))
 }
 
-/// How many idle machines the class keeps in the next hours, and why.
+/// Describes how many idle machines the class keeps in the next hours, and why.
 pub(super) fn told(pool: &Pool, now: Now) -> Vec<String> {
     let mut lines: Vec<String> = hours_ahead(pool, now.wall).into_iter().collect();
     if pool.spec.sizing.is_none() {

@@ -1,4 +1,4 @@
-//! From entries to sums by name, with the pools' idle time shared by a rule.
+//! Sums up entries by name, with the pools' idle time shared by a rule.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,16 +20,16 @@ words! {
     }
 }
 
-/// What some entries add up to.
+/// The sum of some entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sum {
     /// Seconds by activity.
     pub seconds: BTreeMap<Activity, u64>,
-    /// Seconds that are billed beyond those.
+    /// Seconds that are billed in addition.
     pub minimum: u64,
-    /// Machines that came out of the pool.
+    /// Claims of machines from the pool.
     pub warm_claims: u64,
-    /// What it costs, as far as prices are known.
+    /// Their cost, as far as prices are known.
     pub money: Priced,
     /// Seconds of types without a price.
     pub unpriced: u64,
@@ -38,7 +38,7 @@ pub struct Sum {
 }
 
 impl Sum {
-    /// Adds an entry; answers the type whose price is missing, if it is.
+    /// Adds an entry; returns its type if that type has no price.
     pub fn add(&mut self, entry: &Entry, prices: &Prices) -> Option<Unpriced> {
         *self.seconds.entry(entry.activity).or_default() += entry.seconds();
         self.minimum += entry.minimum;
@@ -56,18 +56,18 @@ impl Sum {
         }
     }
 
-    /// All seconds of machines' lives.
+    /// Returns all seconds of machines' lives.
     pub fn lived(&self) -> u64 {
         self.seconds.values().sum()
     }
 
-    /// Seconds in which machines were claimed or running.
+    /// Returns the seconds in which machines were claimed or running.
     pub fn busy(&self) -> u64 {
         let of = |activity| self.seconds.get(&activity).copied().unwrap_or_default();
         of(Activity::Claimed) + of(Activity::Running)
     }
 
-    /// Machines and volumes.
+    /// Returns the cost of machines and volumes.
     pub fn cost(&self) -> Money {
         self.money.cost + self.money.volume
     }
@@ -97,12 +97,12 @@ impl std::ops::AddAssign<&Self> for Sum {
     }
 }
 
-/// What one name costs.
+/// The cost of one name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Row {
-    /// What belongs to its requests.
+    /// The sum of its requests.
     pub own: Sum,
-    /// Its part of what idle machines cost, as far as prices are known.
+    /// Its part of the cost of idle machines, as far as prices are known.
     pub idle: Money,
     /// Whether a price of those machines is not known.
     pub idle_unpriced: bool,
@@ -115,19 +115,19 @@ pub struct Row {
 pub struct Account {
     /// By name.
     pub rows: BTreeMap<String, Row>,
-    /// What the pools had idle, by class.
+    /// The idle time of the pools, by class.
     pub pools: BTreeMap<ClassName, Sum>,
-    /// What of that nobody bears, by class.
+    /// The cost of idle time that is shared with no name, by class.
     pub unshared: BTreeMap<ClassName, Money>,
-    /// The classes of whose unshared part a price is not known.
+    /// The classes with an unshared part for which a price is not known.
     pub unshared_unpriced: BTreeSet<ClassName>,
-    /// Everything.
+    /// The sum of everything.
     pub all: Sum,
     /// Types without a price.
     pub unpriced: BTreeSet<Unpriced>,
 }
 
-/// Adds entries up by the name of whom they belong to, and shares the pools' idle time among the names by a rule.
+/// Sums up entries by the name of their owner, and shares the pools' idle time among the names by a rule.
 pub fn account(
     entries: &[Entry],
     prices: &Prices,

@@ -1,4 +1,4 @@
-//! From lines of machines to entries: parts of lives, in whole seconds, each owned by a request or by a pool.
+//! Turns lines of machines into entries: parts of lives, in whole seconds, each owned by a request or by a pool.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use jiff::Timestamp;
 use crate::model::history::{Activity, MachineLine, Span};
 use crate::model::{ClassName, InstanceArn, InstanceId, RecordId, Repository, UsageClass};
 
-/// For how many seconds EC2 bills a launch at least.
+/// The least number of seconds that EC2 bills for a launch.
 pub const MINIMUM_SECONDS: i64 = 60;
 
-/// From when to when, in whole seconds; the end is exclusive.
+/// A period in whole seconds; the end is exclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Period {
     /// The first second, since the epoch.
@@ -24,7 +24,7 @@ impl Period {
     /// All time.
     pub const ALL: Self = Self { from: i64::MIN, to: i64::MAX };
 
-    /// The period between two moments.
+    /// Returns the period between two moments.
     pub fn between(from: Timestamp, to: Timestamp) -> Self {
         Self { from: from.as_second(), to: to.as_second() }
     }
@@ -34,7 +34,7 @@ impl Period {
     }
 }
 
-/// What does not change about a machine.
+/// The unchanging properties of a machine.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Machine {
     /// EC2's id.
@@ -56,44 +56,44 @@ pub struct Machine {
 pub struct Entry {
     /// The machine.
     pub machine: Arc<Machine>,
-    /// What it did. Time that no line tells of counts as idle.
+    /// Its activity. Time that no line covers counts as idle.
     pub activity: Activity,
     /// The request it belongs to; none when it is a person's or the pool's.
     pub request: Option<RecordId>,
-    /// The person for whom it was held; none when it is not held, or nobody knows for whom.
+    /// The person who held it; none when it is not held, or when the person is not known.
     pub holder: Option<Arc<str>>,
     /// The first second, since the epoch.
     pub from: i64,
     /// The second after the last.
     pub to: i64,
-    /// Seconds that are billed beyond those, because the machine lived shorter than the minimum.
+    /// Seconds that are billed in addition, because the machine lived shorter than the minimum.
     pub minimum: u64,
     /// Whether the activity begins with it: false where the line's span began before.
     pub begins: bool,
 }
 
 impl Entry {
-    /// How long it is, in seconds.
+    /// Returns its length in seconds.
     pub fn seconds(&self) -> u64 {
         u64::try_from(self.to - self.from).unwrap_or_default()
     }
 
-    /// How many seconds are billed.
+    /// Returns how many seconds are billed.
     pub fn billed(&self) -> u64 {
         self.seconds() + self.minimum
     }
 
-    /// The repository of its request, in lower case.
+    /// Returns the repository of its request, in lower case.
     pub fn repository(&self) -> Option<&Repository> {
         self.request.as_ref().and_then(RecordId::request).map(|request| &request.repository)
     }
 
-    /// Whether it is nobody's but the pool's.
+    /// Returns whether it belongs to the pool, and not to a request or a person.
     pub const fn is_pools(&self) -> bool {
         self.request.is_none() && self.holder.is_none()
     }
 
-    /// The part of it that lies in a period; none when nothing does.
+    /// Returns the part of it that lies in a period; none when there is no such part.
     pub fn within(&self, period: Period) -> Option<Self> {
         let (from, to) = (self.from.max(period.from), self.to.min(period.to));
         if self.from == self.to {
@@ -104,7 +104,7 @@ impl Entry {
     }
 }
 
-/// A machine's life as far as the lines tell.
+/// A machine's life as far as the lines cover it.
 struct Life<'a> {
     line: &'a MachineLine,
     launched: i64,
@@ -113,8 +113,8 @@ struct Life<'a> {
     spans: BTreeSet<Ordered<'a>>,
 }
 
-/// A span in the order of time: by its seconds, then by what else it says, so that the order is the same whatever order
-/// lines are read in.
+/// A span in the order of time: by its seconds, then by its other contents, so that the order does not depend on the
+/// order in which lines are read.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Ordered<'a> {
     from: i64,
@@ -131,8 +131,8 @@ impl<'a> Ordered<'a> {
     }
 }
 
-/// The entries of these lines that lie in a period, by machine and time. Lines may come in any order, more than once,
-/// and overlap; a line that tells less than another of the same time adds nothing.
+/// Returns the entries of these lines that lie in a period, by machine and time. Lines may come in any order, more than
+/// once, and overlap; a line that covers less than another of the same time adds nothing.
 pub fn entries<'a>(lines: impl IntoIterator<Item = &'a MachineLine>, period: Period) -> Vec<Entry> {
     let mut lives: BTreeMap<&InstanceArn, Life<'a>> = BTreeMap::new();
     for line in lines {
@@ -197,7 +197,7 @@ impl Life<'_> {
         }
         let lived = until - self.launched;
         if lived < MINIMUM_SECONDS {
-            // Whoever used it last pays for what is billed beyond its life, its pool where nobody did.
+            // The last user pays for the time billed beyond its life; its pool pays where there was no user.
             let last = all.iter().rev().find(|entry| !entry.is_pools()).or(all.last());
             let (activity, request) =
                 last.map_or((Activity::Ending, None), |entry| (entry.activity, entry.request.clone()));

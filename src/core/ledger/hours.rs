@@ -1,4 +1,5 @@
-//! Closed hours: what the machines of a class did in an hour, by repository, in one bounded line that is written once.
+//! Closed hours: the activity of a class's machines in one hour, by repository, in one bounded line that is written
+//! once.
 
 use std::collections::BTreeMap;
 
@@ -11,12 +12,12 @@ use super::prices::Prices;
 use crate::model::ClassName;
 use crate::model::history::Activity;
 
-/// How many repositories a line names; the rest are one part.
+/// How many repositories a line names; the others are one part.
 pub const MOST_REPOSITORIES: usize = 200;
 /// The name of that part, which no repository has.
 pub const OTHER: &str = "(other)";
 
-/// What the machines of one class did in one hour.
+/// The activity of the machines of one class in one hour.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HourLine {
@@ -27,12 +28,12 @@ pub struct HourLine {
     /// 0 for the line itself; a correction has a number from 1, and its figures are added.
     #[serde(default)]
     pub correction: u32,
-    /// The repositories with most seconds, the rest together, and the pool's own time; in the order of their names, the
-    /// pool first.
+    /// The repositories with most seconds, all others together, and the pool's own time; in the order of their names,
+    /// the pool first.
     pub parts: Vec<HourPart>,
 }
 
-/// What was done for one repository, or for the pool.
+/// The activity for one repository, or for the pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HourPart {
@@ -41,19 +42,20 @@ pub struct HourPart {
     pub repository: Option<String>,
     /// Seconds by activity.
     pub seconds: BTreeMap<Activity, i64>,
-    /// Seconds billed beyond those.
+    /// Seconds that are billed in addition.
     #[serde(default)]
     pub minimum_seconds: i64,
     /// Seconds of types without a price.
     #[serde(default)]
     pub unpriced_seconds: i64,
-    /// What it cost with its volumes at the prices of the day it was closed, in nano-dollars.
+    /// Its cost including volumes at the prices of the day it was closed, in nano-dollars.
     pub cost_nanos: i64,
     /// The same at on-demand list prices.
     pub list_nanos: i64,
 }
 
-/// The lines of the hour that begins at a moment, a class each. An hour in which a class had no machine has no line.
+/// Builds the lines of the hour that begins at a moment, one per class. An hour in which a class had no machine has no
+/// line.
 pub fn close(entries: &[Entry], hour: Timestamp, prices: &Prices) -> Vec<HourLine> {
     let from = hour.as_second();
     let period = Period { from, to: from + 3600 };
@@ -82,8 +84,8 @@ fn bounded(mut parts: BTreeMap<Option<String>, Sum>) -> Vec<HourPart> {
     parts.into_iter().map(|(repository, sum)| HourPart::of(repository, &sum)).collect()
 }
 
-/// What has to be added to the lines that were written of an hour and class, so that they tell what is known now; none
-/// when they do.
+/// Returns the line to add to the written lines of an hour and class so that their sum is the figures known now; none
+/// when it already is.
 pub fn correction(written: &[HourLine], now: &HourLine) -> Option<HourLine> {
     let mut parts: BTreeMap<Option<String>, HourPart> = BTreeMap::new();
     let mut add = |line: &HourLine, sign: i64| {
@@ -133,7 +135,7 @@ impl HourPart {
             && self.list_nanos == 0
     }
 
-    /// All its seconds.
+    /// Returns all its seconds.
     pub fn lived(&self) -> i64 {
         self.seconds.values().sum()
     }

@@ -25,20 +25,20 @@ impl Price {
     /// Nothing.
     pub const ZERO: Self = Self(0);
 
-    /// The price in nano-dollars.
+    /// Returns the price in nano-dollars.
     pub const fn nanos(self) -> u64 {
         self.0
     }
 
-    /// A price of that many nano-dollars.
+    /// Creates a price of this many nano-dollars.
     pub const fn of_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    /// A decimal such as `0.1008`, in dollars.
+    /// Parses a decimal such as `0.1008`, in dollars.
     ///
     /// # Errors
-    /// What is no such decimal, has more than nine decimals, or is over a million dollars.
+    /// The text is not such a decimal, has more than nine decimals, or is over a million dollars.
     pub fn parse(text: &str) -> Result<Self, FieldError> {
         let refused = |message: &str| {
             let fix = "write dollars as a decimal with at most 9 decimals, such as 0.1008";
@@ -60,7 +60,7 @@ impl Price {
         Ok(Self(number(whole) * 1_000_000_000 + number(part) * scale))
     }
 
-    /// The price times a ratio; rounded to the nano-dollar.
+    /// Multiplies the price by a ratio, rounded to the nano-dollar.
     pub(super) const fn scaled(self, by: u64, of: u64) -> Self {
         Self((self.0 * by + of / 2) / of)
     }
@@ -75,38 +75,38 @@ impl Money {
     /// Nothing.
     pub const ZERO: Self = Self(0);
 
-    /// So many seconds at a price by the hour.
+    /// Returns the amount for this many seconds at a price by the hour.
     pub fn hourly(price: Price, seconds: u64) -> Self {
         Self(i128::from(price.0) * MONTH * i128::from(seconds))
     }
 
-    /// So many seconds at a price by the month of 730 hours.
+    /// Returns the amount for this many seconds at a price by the month of 730 hours.
     pub fn monthly(price: Price, seconds: u64) -> Self {
         Self(i128::from(price.0) * i128::from(seconds))
     }
 
-    /// So many nano-dollars.
+    /// Creates an amount of this many nano-dollars.
     pub const fn of_nanos(nanos: i128) -> Self {
         Self(nanos * PER_NANO)
     }
 
-    /// The amount in nano-dollars, rounded to the nearest.
+    /// Returns the amount in nano-dollars, rounded to the nearest.
     pub const fn nanos(self) -> i128 {
         let half = if self.0 < 0 { -PER_NANO / 2 } else { PER_NANO / 2 };
         (self.0 + half) / PER_NANO
     }
 
-    /// Whether it is nothing.
+    /// Returns whether the amount is zero.
     pub const fn is_zero(self) -> bool {
         self.0 == 0
     }
 
-    /// The amount in dollars, for a measurement; not exact.
+    /// Returns the amount in dollars, for a measurement; not exact.
     pub fn dollars(self) -> f64 {
         self.nanos() as f64 / NANOS as f64
     }
 
-    /// A decimal with that many decimals, at most nine.
+    /// Formats the amount with this many decimals, at most nine.
     pub fn decimal(self, decimals: u32) -> String {
         let scale = 10i128.pow(9 - decimals.min(9));
         let nanos = self.nanos();
@@ -121,14 +121,14 @@ impl Money {
         }
     }
 
-    /// Divides the amount by weights, so that the parts are the whole: what does not divide goes, unit by unit, to the
-    /// parts that lost most by rounding, the first of equals first. All parts are nothing where all weights are.
+    /// Divides the amount by weights, so that the sum of the parts is the whole: the remainder goes, unit by unit, to
+    /// the parts that lost most by rounding, the first of equals first. All parts are zero where all weights are.
     pub(super) fn divide(self, weights: &[u64]) -> Vec<Self> {
         let all: i128 = weights.iter().copied().map(i128::from).sum();
         if all == 0 {
             return vec![Self::ZERO; weights.len()];
         }
-        // The quotient and the rest apart: the amount times a weight could leave what a number holds.
+        // Quotient and remainder are computed separately: the amount times a weight could overflow.
         let (each, rest) = (self.0.div_euclid(all), self.0.rem_euclid(all));
         let part = |weight: u64| {
             let weight = i128::from(weight);
@@ -145,7 +145,7 @@ impl Money {
     }
 }
 
-/// Dollars and cents; with four decimals below a dime, where cents say little.
+/// Dollars and cents; with four decimals below a dime, where cents are too coarse.
 impl fmt::Display for Money {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let small = self.nanos().unsigned_abs() < 100_000_000 && !self.is_zero();

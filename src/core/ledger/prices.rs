@@ -1,4 +1,4 @@
-//! What does a second of a machine cost? Prices come from a table; what it does not have is named, never free.
+//! What does a second of a machine cost? Prices come from a table; a type without a price is reported, never free.
 
 use std::collections::BTreeMap;
 
@@ -18,23 +18,23 @@ pub struct Prices {
     pub volumes: BTreeMap<String, u32>,
     /// What GitHub would charge for a minute of a self-hosted runner.
     pub github_fee: Price,
-    /// What a minute of GitHub's own Linux runners costs, by vCPUs, on x86-64 and on arm64.
+    /// The cost of a minute of GitHub's own Linux runners, by vCPUs, on x86-64 and on arm64.
     pub hosted: [BTreeMap<u32, Price>; 2],
-    /// What EC2 says spot machines cost, where it was asked.
+    /// Spot prices from EC2, where EC2 was asked for them.
     pub spot: SpotPrices,
 }
 
 /// The prices of one region.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RegionPrices {
-    /// Where they are from, and of which day.
+    /// The source of the prices, and their date.
     pub source: String,
     /// On demand, by the hour: of a type (`m7i.2xlarge`), or of the size `large` of a family (`m7i`), whose other sizes
     /// cost in proportion.
     pub on_demand: BTreeMap<String, Price>,
     /// The same on spot, where a fixed price is good enough.
     pub spot: BTreeMap<String, Price>,
-    /// A GiB of a volume by the month.
+    /// A GiB of a volume per month.
     pub volume: Price,
 }
 
@@ -47,7 +47,7 @@ pub struct Unpriced {
     pub instance_type: String,
 }
 
-/// What an entry costs.
+/// The cost of an entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Priced {
     /// The machine at its on-demand list price.
@@ -58,7 +58,7 @@ pub struct Priced {
     pub volume: Money,
     /// What GitHub would charge for its running minutes.
     pub fee: Money,
-    /// What its running minutes cost on GitHub's own runners.
+    /// The cost of its running minutes on GitHub's own runners.
     pub hosted: Money,
     /// Whether it is a spot machine that is counted at the on-demand price.
     pub spot_at_list: bool,
@@ -67,7 +67,7 @@ pub struct Priced {
 /// One step of a spot price.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpotPrice {
-    /// From which second on, since the epoch.
+    /// The second from which it holds, since the epoch.
     pub from: i64,
     /// By the hour.
     pub price: Price,
@@ -84,8 +84,8 @@ impl SpotPrices {
         steps.insert(step.from, step.price);
     }
 
-    /// What so many seconds from one on cost; none when nothing is known of the type in that zone. Before the first
-    /// known step its price counts.
+    /// Returns the cost of this many seconds from a given second on; none when nothing is known of the type in that
+    /// zone. Before the first known step the price of that step counts.
     fn cost(&self, zone: &str, instance_type: &str, from: i64, seconds: u64) -> Option<Money> {
         let steps = self.0.get(&(zone.to_owned(), instance_type.to_owned()))?;
         let to = from.saturating_add_unsigned(seconds);
@@ -100,12 +100,12 @@ impl SpotPrices {
     }
 }
 
-/// The region of a zone such as `eu-west-1a`.
+/// Returns the region of a zone such as `eu-west-1a`.
 pub fn region_of(zone: &str) -> &str {
     zone.trim_end_matches(|c: char| c.is_ascii_lowercase())
 }
 
-/// A size in sixteenths of `large`, as EC2 prices the sizes of a family.
+/// Returns a size in sixteenths of `large`, as EC2 prices the sizes of a family.
 fn sixteenths(size: &str) -> Option<u64> {
     match size {
         "nano" => Some(1),
@@ -121,7 +121,8 @@ fn sixteenths(size: &str) -> Option<u64> {
     }
 }
 
-/// The vCPUs of a type by its size, and whether it is arm64: `large` has two in every family of two threads a core.
+/// Returns the vCPUs of a type by its size, and whether it is arm64: `large` has two in every family with two threads a
+/// core.
 fn shape(instance_type: &str) -> Option<(u32, bool)> {
     let (family, size) = instance_type.split_once('.')?;
     let after = family.trim_start_matches(|c: char| c.is_ascii_lowercase());
@@ -139,7 +140,7 @@ fn by_type(table: &BTreeMap<String, Price>, instance_type: &str) -> Option<Price
 }
 
 impl Prices {
-    /// What an hour of a type costs on demand in a region.
+    /// Returns the on-demand price of an hour of a type in a region.
     ///
     /// # Errors
     /// No table has it.
@@ -148,19 +149,20 @@ impl Prices {
         found.ok_or_else(|| Unpriced { region: region.to_owned(), instance_type: instance_type.to_owned() })
     }
 
-    /// GiB of the volumes of each machine of a class.
+    /// Returns the GiB of the volumes of each machine of a class.
     pub fn gib(&self, class: &str) -> u32 {
         self.volumes.get(class).copied().unwrap_or(self.volume_gib)
     }
 
-    /// What a minute of GitHub's smallest runner with the vCPUs of a type costs; none when no runner is that large.
+    /// Returns the price of a minute of GitHub's smallest runner with the vCPUs of a type; none when no runner is that
+    /// large.
     pub fn hosted_minute(&self, instance_type: &str) -> Option<Price> {
         let (vcpus, arm) = shape(instance_type)?;
         self.hosted[usize::from(arm)].range(vcpus..).next().map(|(_, price)| *price)
     }
 
-    /// What an hour of a machine and its volumes costs by the tables alone: a spot machine at its fixed price, else at
-    /// that on demand.
+    /// Returns the hourly cost of a machine and its volumes by the tables alone: a spot machine at its fixed price,
+    /// else at the on-demand price.
     ///
     /// # Errors
     /// No table has the price of its type in its region.
@@ -184,13 +186,13 @@ impl Prices {
         by_type(&self.regions.get(region)?.spot, instance_type)
     }
 
-    /// What the volumes of a machine of a class cost a month.
+    /// Returns the monthly cost of the volumes of a machine of a class.
     fn volume_month(&self, region: &str, class: &str) -> Price {
         let month = self.regions.get(region).map_or(Price::ZERO, |prices| prices.volume);
         Price::of_nanos(month.nanos() * u64::from(self.gib(class)))
     }
 
-    /// What an entry costs.
+    /// Computes the cost of an entry.
     ///
     /// # Errors
     /// No table has the price of its type in its region.
@@ -208,7 +210,7 @@ impl Prices {
         };
         let volume = self.volume_month(region, machine.class.as_str());
         let running = if entry.activity == Activity::Running { entry.seconds() } else { 0 };
-        // A price by the minute is sixty times that by the hour.
+        // A price per minute is sixty times the price per hour of the same number of seconds.
         let minutes = |price: Price| Money::hourly(Price::of_nanos(price.nanos() * 60), running);
         Ok(Priced {
             list,

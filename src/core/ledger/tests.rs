@@ -8,7 +8,7 @@ use super::*;
 use crate::model::history::{Activity, Ended, MachineLine, Span};
 use crate::model::{InstanceArn, InstanceId, Reason, RecordId, UsageClass};
 
-/// Numbers that look random and are the same in every run.
+/// Pseudo-random numbers that are the same in every run.
 struct Chance(u64);
 
 impl Chance {
@@ -62,7 +62,8 @@ fn span(activity: Activity, from: u64, to: u64, request: Option<&RecordId>) -> S
     Span { activity, from: moment(from), to: moment(to), request: request.cloned() }
 }
 
-/// A history of some machines: their lines, and by machine how many seconds it lived and whether it is over.
+/// Builds a history of some machines: their lines, and for each machine how many seconds it lived and whether it has
+/// ended.
 fn history(chance: &mut Chance) -> (Vec<MachineLine>, Vec<(u64, bool)>) {
     let requests: Vec<RecordId> =
         (0..6).map(|n| request(["acme/web", "acme/api", "other/lib"][n as usize % 3], n)).collect();
@@ -128,7 +129,7 @@ fn by_repository(entry: &Entry) -> String {
     entry.repository().map(ToString::to_string).unwrap_or_default()
 }
 
-/// Runs a law over many histories; what fails names its seed.
+/// Checks a law over many histories; a failure names its seed.
 fn over_histories(law: impl Fn(&mut Chance, Vec<MachineLine>, Vec<(u64, bool)>) -> Result<(), String>) {
     for seed in 0..1500 {
         let mut chance = Chance(seed);
@@ -258,7 +259,7 @@ fn closed_hours_have_all_seconds_and_a_correction_makes_up_for_what_came_late() 
             }
             seconds += written.iter().flat_map(|line| &line.parts).map(HourPart::lived).sum::<i64>();
         }
-        // A gap that a lost line left was the pool's time and is moved, not lost.
+        // The gap of a lost line counted as the pool's time and is moved, not lost.
         holds(
             seconds == lives.iter().map(|(lived, _)| *lived as i64).sum::<i64>(),
             "every second is in an hour",

@@ -1,6 +1,6 @@
-//! What a yard keeps of what is over: a line for each ended request, each stretch of a machine's life, each failed
-//! launch, and the events. The JSON form of a line is that of `runyard history export`; its stored form is an item of
-//! the history table.
+//! The history of a yard: a line for each ended request, each stretch of a machine's life, each failed launch, and the
+//! events. The JSON form of a line is that of `runyard history export`; its stored form is an item of the history
+//! table.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -29,17 +29,17 @@ pub use stored::{SHARDS, day_of, days, event_partitions, events_of, partitions};
 #[serde(tag = "line", rename_all = "camelCase")]
 #[expect(clippy::large_enum_variant, reason = "lines are read and dropped one by one")]
 pub enum HistoryLine {
-    /// A request that is over.
+    /// An ended request.
     Request(RequestLine),
     /// A stretch of a machine's life.
     Machine(MachineLine),
-    /// A launch that brought nothing.
+    /// A launch that brought no machine.
     LaunchFailure(LaunchFailureLine),
-    /// What was told to people when it happened.
+    /// An event, as it was reported to people when it happened.
     Event(Event),
 }
 
-/// A request that is over.
+/// An ended request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RequestLine {
@@ -49,26 +49,26 @@ pub struct RequestLine {
     pub repository: Repository,
     /// The workflow run.
     pub run_id: RunId,
-    /// Which of the run's requests.
+    /// The request's name among those of the run.
     pub name: RequestName,
-    /// Which attempt of the run.
+    /// The attempt of the run.
     pub attempt: u32,
     /// The workflow's name or path, where it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workflow: Option<String>,
-    /// The class asked for, as given.
+    /// The requested class, as given.
     pub resource_class: String,
-    /// How many machines it asked for.
+    /// How many machines it requested.
     pub count: u32,
     /// How many were enough at its deadline.
     pub min_count: u32,
-    /// The usage class it asked for; none when either would do.
+    /// The requested usage class; none when either would do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage_class: Option<UsageClass>,
-    /// The types it allowed, in place of its class's.
+    /// The types that it allowed, in place of its class's types.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allowed_instance_types: Option<InstanceTypes>,
-    /// The share it was accepted in.
+    /// The share in which it was accepted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<String>,
     /// The name of its priority.
@@ -86,7 +86,7 @@ pub struct RequestLine {
     /// When the operator saw, or decided, that it is released.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub released_at: Option<Timestamp>,
-    /// When it was over: failed, or everything given back.
+    /// When it ended: failed, or everything given back.
     pub ended_at: Timestamp,
     /// `Released` or `Failed`.
     pub phase: Phase,
@@ -109,7 +109,7 @@ pub struct RequestLine {
 pub struct Got {
     /// The machine.
     pub instance_id: InstanceId,
-    /// Whether it came from the pool. Only the lines of machines tell; [`join`] copies it from there.
+    /// Whether it came from the pool. Only the lines of machines contain this; [`join`] copies it from there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warm: Option<bool>,
     /// When it was claimed, or recorded as launched for the request; from the lines of machines too.
@@ -138,9 +138,9 @@ pub struct MachineLine {
     pub usage_class: UsageClass,
     /// When it was recorded as launched: the beginning of its first stretch.
     pub launched_at: Timestamp,
-    /// What it did, in order; never empty, and each span begins where the one before ends.
+    /// Its activities, in order; never empty, and each span begins where the one before ends.
     pub spans: Vec<Span>,
-    /// The person for whom it was held in this stretch.
+    /// The person who held it in this stretch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_by: Option<String>,
     /// How it ended; only in its last stretch.
@@ -148,17 +148,18 @@ pub struct MachineLine {
     pub ended: Option<Ended>,
 }
 
-/// What a machine did for a while.
+/// One activity of a machine over a period.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Span {
-    /// What it did.
+    /// The activity.
     pub activity: Activity,
-    /// From when.
+    /// The beginning.
     pub from: Timestamp,
-    /// Until when, exclusive; never before `from`.
+    /// The end, exclusive; never before `from`.
     pub to: Timestamp,
-    /// For which request. A `starting` span without one is of a machine launched warm; `idle` and `ending` have none.
+    /// The request that it served. A `starting` span without one belongs to a machine launched warm; `idle` and
+    /// `ending` have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<RecordId>,
 }
@@ -169,7 +170,7 @@ pub struct Span {
 pub struct Ended {
     /// When EC2 had ended it.
     pub at: Timestamp,
-    /// Why.
+    /// The reason.
     pub reason: Reason,
 }
 
@@ -179,13 +180,13 @@ pub struct Ended {
 pub struct LaunchFailureLine {
     /// The launch.
     pub launch_id: LaunchId,
-    /// Which attempt of it.
+    /// The attempt of that launch.
     pub attempt: u32,
     /// The class it was for.
     pub resource_class: ClassName,
     /// How the machines would have been paid for.
     pub usage_class: UsageClass,
-    /// How many it asked for.
+    /// How many machines it asked for.
     pub count: u32,
     /// The request it was for; none for warm capacity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -194,7 +195,7 @@ pub struct LaunchFailureLine {
     pub created_at: Timestamp,
     /// When it had failed.
     pub at: Timestamp,
-    /// The provider's code, for example `InsufficientInstanceCapacity`, where its answer had one.
+    /// The provider's code, for example `InsufficientInstanceCapacity`, where its response had one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
     /// The provider's text.
@@ -203,7 +204,7 @@ pub struct LaunchFailureLine {
 }
 
 impl HistoryLine {
-    /// When what it tells of was over, by which lines are kept and ordered.
+    /// Returns when the subject of the line ended, by which lines are kept and ordered.
     pub fn at(&self) -> Timestamp {
         match self {
             Self::Request(line) => line.ended_at,
@@ -215,7 +216,7 @@ impl HistoryLine {
 }
 
 impl RequestLine {
-    /// The line of a request; none while it is not over, or when an older program ended it.
+    /// Builds the line of a request; none while it has not ended, or when an older program ended it.
     pub fn of(request: &Request) -> Option<Self> {
         let RequestKey { run_id, name, attempt, .. } = request.id.clone();
         let (intent, status) = (request.intent.clone(), &request.status);
@@ -249,7 +250,7 @@ impl RequestLine {
     }
 }
 
-/// Why a request failed, or why the operator released it.
+/// Returns why a request failed, or why the operator released it.
 fn reason(request: &Request) -> Option<String> {
     if request.phase() == Phase::Failed {
         // The message of a failed request begins with the reason.
@@ -259,7 +260,7 @@ fn reason(request: &Request) -> Option<String> {
 }
 
 impl MachineLine {
-    /// The stretches of a machine that are over, as far as its record still has them, in order.
+    /// Lists the completed stretches of a machine, as far as its record still has them, in order.
     pub fn over(instance: &Instance) -> Vec<Self> {
         let gone = match instance.life {
             Life::Terminated { reason, gone_at: Some(at) } => Some((reason, at)),
@@ -279,7 +280,7 @@ impl MachineLine {
             .collect()
     }
 
-    /// The stretch that a machine is in, until now; none of a machine that is gone.
+    /// Returns the stretch that a machine is in, until now; none for a machine that is gone.
     pub fn so_far(instance: &Instance, now: Timestamp) -> Option<Self> {
         spans::open(instance, now).map(|spans| Self::stretch(instance, spans))
     }
@@ -302,17 +303,17 @@ impl MachineLine {
         }
     }
 
-    /// The beginning of the stretch.
+    /// Returns the beginning of the stretch.
     pub fn from(&self) -> Timestamp {
         self.spans.first().map_or(self.launched_at, |span| span.from)
     }
 
-    /// The end of the stretch.
+    /// Returns the end of the stretch.
     pub fn to(&self) -> Timestamp {
         self.spans.last().map_or(self.launched_at, |span| span.to)
     }
 
-    /// The claims that the stretch served, each as the request got it.
+    /// Returns the claims that the stretch served, each as the request got it.
     pub fn claims(&self) -> impl Iterator<Item = (&RecordId, Got)> {
         let begins = |span: &&Span| matches!(span.activity, Activity::Starting | Activity::Claimed);
         self.spans.iter().filter(begins).filter_map(|span| {
@@ -324,14 +325,14 @@ impl MachineLine {
 }
 
 impl Span {
-    /// The repository of its request, in lower case.
+    /// Returns the repository of its request, in lower case.
     pub fn repository(&self) -> Option<&Repository> {
         self.request.as_ref().and_then(RecordId::request).map(|request| &request.repository)
     }
 }
 
 impl LaunchFailureLine {
-    /// The line of a launch; none unless it failed.
+    /// Builds the line of a launch; none unless it failed.
     pub fn of(launch: &Launch) -> Option<Self> {
         if launch.phase != LaunchPhase::Failed {
             return None;
@@ -355,7 +356,7 @@ impl LaunchFailureLine {
     }
 }
 
-/// Tells each request's machines how they came to it, from the lines of the machines among `lines`.
+/// Adds to the machines of each request whether and when it got them, from the lines of the machines among `lines`.
 pub fn join(lines: &mut [HistoryLine]) {
     let mut got = std::collections::BTreeMap::new();
     for line in &*lines {

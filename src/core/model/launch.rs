@@ -1,4 +1,4 @@
-//! An intent to launch machines, written before EC2 is asked, so that a crash leaves something to finish.
+//! An intent to launch machines, written before EC2 is called, so that it can be completed after a crash.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -29,9 +29,9 @@ words! {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Launch {
-    /// Its name, also a tag on what it brings.
+    /// Its name, also a tag on the machines that it brings.
     pub launch_id: LaunchId,
-    /// Which attempt, from 1; a new one gets a new token.
+    /// The attempt, from 1; a new one gets a new token.
     pub attempt: u32,
     /// `<launchId>-<attempt>`: the same token brings the same machines, never more.
     pub client_token: String,
@@ -39,20 +39,20 @@ pub struct Launch {
     pub resource_class: ClassName,
     /// How the machines are paid for.
     pub usage_class: UsageClass,
-    /// How many, 1 to [`LAUNCH_LIMIT`].
+    /// How many machines, 1 to [`LAUNCH_LIMIT`].
     pub count: u32,
     /// The request it is for; none for warm capacity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<RecordId>,
-    /// The digest of how its class's machines were launched when it was decided.
+    /// The digest of its class's launch configuration when it was decided.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub launch_digest: Option<String>,
-    /// How far it is.
+    /// Its phase.
     pub phase: LaunchPhase,
     /// Its machines.
     #[serde(default)]
     pub instances: Vec<InstanceId>,
-    /// For a person.
+    /// The message for people.
     #[serde(default)]
     pub message: String,
     /// When it was decided.
@@ -60,22 +60,22 @@ pub struct Launch {
     /// When the record may be deleted, epoch seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<i64>,
-    /// Which record this is; none in those written before there were any.
+    /// The record's identity; none in records written before there were any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<Uid>,
-    /// Counts the writes.
+    /// The number of writes.
     pub version: u64,
     /// When it was last written.
     pub updated_at: Timestamp,
 }
 
 impl Launch {
-    /// The key of a launch.
+    /// Returns the key of a launch.
     pub fn key_of(id: &LaunchId) -> RecordId {
         RecordId::Launch(id.clone())
     }
 
-    /// The client token of an attempt; at most 64 characters, as EC2 wants.
+    /// Returns the client token of an attempt; at most 64 characters, as EC2 requires.
     pub fn token_of(id: &LaunchId, attempt: u32) -> String {
         format!("{id}-{attempt}")
     }

@@ -50,7 +50,7 @@ words! {
     }
 }
 
-/// How long an idle machine stays where its class does not say, in seconds.
+/// How long an idle machine stays where its class does not set it, in seconds.
 pub const IDLE_SECONDS: Seconds = 1800;
 /// The least `idleSeconds` of a class that keeps machines: its deadlines are renewed before they pass, and a machine
 /// with less than half a minute left is not claimed.
@@ -103,19 +103,19 @@ pub struct PoolSpec {
     /// The allowed EC2 types.
     #[serde(default, skip_serializing_if = "nothing")]
     pub allowed_instance_types: InstanceTypes,
-    /// Within what the types must lie that a request chooses itself; the allowed types where it is empty.
+    /// The bounds of the types that a request chooses itself; the allowed types where it is empty.
     #[serde(default, skip_serializing_if = "nothing")]
     pub request_types: InstanceTypes,
     /// How long an idle machine beyond `desired` stays, in seconds.
     #[serde(default = "default_idle")]
     pub idle_seconds: Seconds,
-    /// Longest a request may hold a machine, in minutes.
+    /// The longest time that a request may hold a machine, in minutes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_runtime_minutes: Option<u64>,
     /// How many claims a machine serves before it is retired.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_uses: Option<u32>,
-    /// How old a machine gets before it is retired, in seconds.
+    /// The age at which a machine is retired, in seconds.
     #[serde(default = "default_age")]
     pub max_age_seconds: Seconds,
     /// How long a person may hold a machine, in seconds (`runyard hold`); 0: not at all.
@@ -145,19 +145,19 @@ pub struct PoolSpec {
     /// The directories that survive from one run of a repository to the next.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub keep: Vec<Keep>,
-    /// What EC2 is asked to launch with.
+    /// The launch configuration for EC2.
     #[serde(default)]
     pub launch: LaunchTemplate,
     /// How drifted idle machines are replaced.
     #[serde(default, skip_serializing_if = "Replacement::is_default")]
     pub replacement: Replacement,
-    /// How its machines are shared; none where the oldest request is always the first.
+    /// How its machines are shared; none where the oldest request is always served first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sharing: Option<Sharing>,
-    /// The wait that the class promises; none where its number of idle machines is not set by the operator.
+    /// The wait that the class promises; none where the operator does not set its number of idle machines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sizing: Option<Sizing>,
-    /// What its jobs may do on their machine.
+    /// The permissions of its jobs on their machine.
     #[serde(default, skip_serializing_if = "Jobs::is_default")]
     pub jobs: Jobs,
     /// Whether the runners of its pooled machines are registered before a claim.
@@ -206,15 +206,15 @@ fn nothing(types: &InstanceTypes) -> bool {
 }
 
 impl PoolSpec {
-    /// Whether the class admits this repository.
+    /// Returns whether the class admits this repository.
     pub fn admits(&self, repository: &Repository) -> bool {
         let folded = repository.folded();
         self.repositories.iter().any(|glob| matches(&glob.to_ascii_lowercase(), folded.as_str()))
     }
 
-    /// Whether every repository that these globs let in may use the class already.
+    /// Returns whether every repository that these globs admit may use the class already.
     pub fn covers(&self, globs: &[String]) -> bool {
-        // A `*` of theirs is a character like any other here, which only a `*` of ours matches.
+        // A `*` in the given glob is a character like any other here, which only a `*` of the class's globs matches.
         let within = |glob: &String| {
             let glob = glob.to_ascii_lowercase();
             self.repositories.iter().any(|own| matches(&own.to_ascii_lowercase(), &glob))
@@ -222,15 +222,15 @@ impl PoolSpec {
         globs.iter().all(within)
     }
 
-    /// Within what the types must lie that a request chooses itself; empty: any type.
+    /// Returns the bounds of the types that a request chooses itself; empty: any type.
     pub fn requestable(&self) -> &InstanceTypes {
         if self.request_types.0.is_empty() { &self.allowed_instance_types } else { &self.request_types }
     }
 
-    /// The first of these globs that lets a type in which a request may not choose.
+    /// Returns the first of these globs that admits a type outside the bounds for requests.
     pub fn beyond_requestable<'a>(&self, types: &'a InstanceTypes) -> Option<&'a str> {
         let own = &self.requestable().0;
-        // A `*` of theirs is a character like any other here, which only a `*` of ours matches.
+        // A `*` in the given glob is a character like any other here, which only a `*` of the class's globs matches.
         let within = |glob: &str| own.is_empty() || own.iter().any(|own| matches(own, glob));
         if types.0.is_empty() {
             // An empty list accepts every type.
@@ -239,7 +239,7 @@ impl PoolSpec {
         types.0.iter().map(String::as_str).find(|glob| !within(glob))
     }
 
-    /// Why a request may not choose these types, in words; none where it may.
+    /// Returns why a request may not choose these types; none where it may.
     pub fn refuses_types(&self, types: &InstanceTypes) -> Option<String> {
         let glob = self.beyond_requestable(types)?;
         Some(format!(
@@ -249,8 +249,8 @@ impl PoolSpec {
         ))
     }
 
-    /// The largest machine that a request may choose by types of its own, in vCPUs and MiB, where the class names no
-    /// types: four times its size. None for what the class leaves open, and where it names types.
+    /// Returns the largest machine that a request may choose by types of its own, in vCPUs and MiB, where the class
+    /// names no types: four times its size. None for a size that the class leaves open, and where it names types.
     pub fn largest_chosen(&self) -> (Option<u32>, Option<u32>) {
         let most = |size: u32| (size > 0).then(|| size.saturating_mul(4));
         match self.requestable().0.is_empty() {
@@ -259,7 +259,7 @@ impl PoolSpec {
         }
     }
 
-    /// The trust domain a machine enters when it is first assigned to this repository, in lower case.
+    /// Returns the trust domain that a machine enters when it is first assigned to this repository, in lower case.
     pub fn trust_domain(&self, repository: &Repository) -> String {
         let repository = repository.folded();
         match self.reuse_within {
@@ -270,20 +270,20 @@ impl PoolSpec {
         }
     }
 
-    /// Whether a machine is large enough for the class and of a type that it accepts.
+    /// Returns whether a machine is large enough for the class and of a type that it accepts.
     pub fn fits(&self, facts: &InstanceFacts) -> bool {
         let large = facts.cpu >= self.cpu && facts.mmem >= self.mmem;
         large && self.allowed_instance_types.accept(&facts.instance_type)
     }
 
-    /// What the jobs of a claim may do: what the class says, as far as a class like it may grant it.
+    /// Returns the permissions of a claim's jobs: those of the class, as far as such a class may grant them.
     pub fn granted_jobs(&self) -> Jobs {
         self.jobs.granted(self.reuse_within, self.registration_mode)
     }
 
-    /// Whether a machine that serves nobody now has served all the claims its class allows. Where nobody shares, one is
-    /// all, even one whose runner was never seen to listen: its job may have run all the same. So it is where a job
-    /// could become root, whatever the class says now.
+    /// Returns whether a machine that serves no request now has served all the claims that its class allows. Where
+    /// machines are not shared, one claim is all, even one whose runner was never seen to listen: its job may have run
+    /// all the same. The same holds where a job could become root, whatever the class allows now.
     pub fn used_up(&self, machine: &Instance) -> bool {
         if machine.claim.is_some() && machine.jobs.single_use() {
             return true;
@@ -302,12 +302,12 @@ impl PoolSpec {
 pub struct PoolOverride {
     /// Idle machines kept.
     pub desired: u32,
-    /// Until when; for good when absent.
+    /// The end; permanent when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Timestamp>,
-    /// Who.
+    /// The person.
     pub by: String,
-    /// When.
+    /// The time of the command.
     pub at: Timestamp,
 }
 
@@ -317,19 +317,20 @@ pub type Counts = BTreeMap<State, u32>;
 /// How many trust domains a pool's status names.
 const DOMAINS_NAMED: usize = 10;
 
-/// The idle machines of a class, by whom they are for.
+/// The idle machines of a class by trust domain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IdleMachines {
     /// All that count as idle: pooled, being cleaned, or warm and booting.
     pub idle: u32,
-    /// Those of them that served nobody.
+    /// Those of them that served no request.
     pub idle_for_anybody: u32,
-    /// The others by trust domain: the ten of which there are most.
+    /// The others by trust domain: the ten domains with most machines.
     pub warm_for: BTreeMap<String, u32>,
 }
 
 impl IdleMachines {
-    /// Of a class with so many for anybody, these of each trust domain, and so many that nobody can get.
+    /// Builds the counts from the machines for any request, the machines of each trust domain, and their total, which
+    /// includes those that no request can get.
     pub fn of(anybody: u32, domains: BTreeMap<String, u32>, assigned: u32) -> Self {
         let mut most: Vec<(String, u32)> = domains.into_iter().collect();
         most.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
@@ -347,23 +348,23 @@ impl IdleMachines {
 pub struct PoolStatus {
     /// Machines per state.
     pub counts: Counts,
-    /// The idle ones of them by whom they are for; none before an operator said so.
+    /// The idle machines by trust domain; none before an operator has written them.
     pub idle: Option<IdleMachines>,
-    /// For a person.
+    /// The message for people.
     pub message: String,
     /// Its conditions.
     pub conditions: Vec<Condition>,
     /// The image that the parameter of `launch.ami` named when it was last resolved.
     pub image: Option<PinnedImage>,
-    /// What its shares used, where it has `sharing`.
+    /// The use of its shares, where it has `sharing`.
     pub usage: Option<Usage>,
     /// The number of idle machines that the operator set, where it has `sizing`.
     pub sized_desired: Option<SizedDesired>,
-    /// What it remembers of past demand, where it has `sizing`.
+    /// The learned past demand, where it has `sizing`.
     pub demand: Option<Demand>,
-    /// How far it is with new versions of the runner package, where its machines follow them.
+    /// The adoption of new versions of the runner package, where its machines follow them.
     pub runner: Adoption,
-    /// Whether runners of its pooled machines are registered ahead; none before an operator said so.
+    /// Whether runners of its pooled machines are registered ahead; none before an operator has written it.
     pub ahead: Option<AheadStatus>,
 }
 
@@ -376,22 +377,23 @@ pub struct Pool {
     pub scale: Option<PoolOverride>,
     /// The status of a pool.
     pub status: PoolStatus,
-    /// Which record this is; none in those written before there were any.
+    /// The record's identity; none in records written before there were any.
     pub uid: Option<Uid>,
-    /// Counts the writes.
+    /// The number of writes.
     pub version: u64,
     /// When it was last written.
     pub updated_at: Option<Timestamp>,
 }
 
 impl Pool {
-    /// How long an idle machine stays: a moment at least, and where the class keeps machines [`LEAST_IDLE_SECONDS`].
+    /// Returns how long an idle machine stays: a moment at least, and where the class keeps machines
+    /// [`LEAST_IDLE_SECONDS`].
     pub fn idle_time(&self) -> Duration {
         let least = if self.keeps_machines() { LEAST_IDLE_SECONDS } else { 1 };
         Duration::from_secs(self.spec.idle_seconds.max(least))
     }
 
-    /// Whether the class ever keeps idle machines: by its spec, by a schedule or by a person's `scale`.
+    /// Returns whether the class ever keeps idle machines: by its spec, by a schedule or by a person's `scale`.
     pub fn keeps_machines(&self) -> bool {
         let scaled = self.scale.as_ref().map_or(0, |scale| scale.desired);
         let spec = &self.spec;
@@ -400,19 +402,20 @@ impl Pool {
         scheduled.chain([spec.desired, spec.min, scaled, sized]).any(|desired| desired > 0)
     }
 
-    /// The number that the operator set, where the class still has `sizing`.
+    /// Returns the number that the operator set, where the class still has `sizing`.
     pub fn sized(&self) -> Option<&SizedDesired> {
         self.status.sized_desired.as_ref().filter(|_| self.spec.sizing.is_some())
     }
 
-    /// The image its machines are launched from, where its spec names a parameter: what that was last resolved to.
-    /// None before it was, and where the spec names another parameter now, or none.
+    /// Returns the image that its machines are launched from, where its spec names a parameter: the one that the
+    /// parameter was last resolved to. None before it was resolved, and where the spec now names another parameter, or
+    /// none.
     pub fn pinned(&self) -> Option<&PinnedImage> {
         let parameter = self.spec.launch.parameter()?;
         self.status.image.as_ref().filter(|image| image.parameter == parameter)
     }
 
-    /// The key of a class's pool.
+    /// Returns the key of a class's pool.
     pub fn key_of(class: &ClassName) -> RecordId {
         RecordId::Pool(class.clone())
     }
@@ -427,7 +430,7 @@ pub struct PoolRow {
     rest: PoolRest,
 }
 
-/// What a pool record has beside its spec.
+/// The attributes of a pool record besides its spec.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct PoolRest {

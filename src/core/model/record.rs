@@ -1,4 +1,4 @@
-//! What all kinds of records share: a kind, a key, and a stored form that can be parsed again. A record that is
+//! The common form of all kinds of records: a kind, a key, and a stored form that can be parsed again. A record that is
 //! unreadable or of a newer schema is reported by name and left alone.
 
 pub(crate) mod bounds;
@@ -48,44 +48,44 @@ pub enum Reading<T> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("record {key} cannot be read: {problem}")]
 pub struct Unreadable {
-    /// Which record.
+    /// The record.
     pub key: RecordId,
-    /// The attribute and what is wrong with it.
+    /// The attribute and its fault.
     pub problem: String,
 }
 
 /// A kind of record and its stored form. `Row` is the flat shape of the contract; in the record's own shape, impossible
-/// states cannot be written.
+/// states cannot be represented.
 pub trait Record: Sized + Clone {
-    /// Its kind.
+    /// The kind of the record.
     const KIND: Kind;
     /// Its attributes as the contract lists them, without `pk`, `sk` and `kind`.
     type Row: Serialize + DeserializeOwned;
 
-    /// Its key.
+    /// Returns its key.
     fn key(&self) -> RecordId;
-    /// Its attributes.
+    /// Returns its attributes.
     fn to_row(&self) -> Self::Row;
-    /// The row that an item's attributes are.
+    /// Parses the row from an item's attributes.
     ///
     /// # Errors
     /// Names the attribute that is missing or of another type.
     fn row(attributes: &Item) -> Result<Self::Row, String> {
         parse(attributes)
     }
-    /// The record that a row means.
+    /// Builds the record from a row.
     ///
     /// # Errors
     /// Names the attribute that contradicts the key, another attribute or the contract.
     fn from_row(key: &RecordId, row: Self::Row) -> Result<Self, FieldError>;
 
-    /// The whole stored item.
+    /// Returns the whole stored item.
     fn to_item(&self) -> Item {
         item_of::<Self>(&self.key(), &self.to_row())
     }
 }
 
-/// The stored item of a row.
+/// Builds the stored item of a row.
 pub(super) fn item_of<T: Record>(key: &RecordId, row: &T::Row) -> Item {
     let row: serde_dynamo::Item =
         serde_dynamo::to_item(row).expect("a row has only types that DynamoDB can hold");
@@ -98,16 +98,17 @@ pub(super) fn item_of<T: Record>(key: &RecordId, row: &T::Row) -> Item {
 
 /// A record with a version: 1 at first, one more with each write.
 pub trait Versioned: Record {
-    /// The version that is stored.
+    /// Returns the version that is stored.
     fn version(&self) -> u64;
-    /// The identity of the record where its key is not enough. An instance's key is: no two machines share an ARN.
+    /// Returns the identity of the record where its key is not enough. An instance's key is enough: no two machines
+    /// share an ARN.
     fn uid(&self) -> Option<&Uid>;
     /// Makes this the next write of the record: version one higher, `updatedAt` now.
     fn advance(&mut self, now: Timestamp);
-    /// Writes down, once the change is made, what the change is the end of.
+    /// Records, once the change is made, what the change completes.
     fn settle(&mut self, _before: &Self) {}
 
-    /// The write that makes `self` what the store has, if it still has what `before` says.
+    /// Builds the write that replaces `before` by `self`, if the store still has `before`.
     fn replacing(&self, before: &Self) -> Write {
         debug_assert_eq!(
             self.version(),
@@ -117,7 +118,7 @@ pub trait Versioned: Record {
         Write::difference(self.key(), Guard::image(before), &before.to_item(), &self.to_item())
     }
 
-    /// The write that creates the record.
+    /// Builds the write that creates the record.
     fn creating(&self) -> Write {
         debug_assert_eq!(self.version(), 1, "a record is born with version 1");
         Write::create(self.key(), self.to_item())
@@ -125,7 +126,7 @@ pub trait Versioned: Record {
 }
 
 impl Guard {
-    /// The guard that the record is still the one that was read, in the same version.
+    /// Builds the guard that the record is still the one that was read, in the same version.
     pub fn image(read: &impl Versioned) -> Self {
         match read.uid() {
             Some(uid) => Self::Image(uid.clone(), read.version()),
@@ -172,7 +173,7 @@ pub fn read<T: Record>(item: &Item) -> Reading<T> {
     }
 }
 
-/// Attributes that rise by one and one.
+/// Attributes that rise by one.
 const COUNTS: [&str; 11] = [
     "attempt",
     "generation",
@@ -187,7 +188,7 @@ const COUNTS: [&str; 11] = [
     "version",
 ];
 
-/// The largest count. At ten a second it takes six years to reach it; a larger one was made up to provoke an overflow.
+/// The largest count. At ten a second it takes six years to reach it; a larger one was forged to provoke an overflow.
 const COUNT_LIMIT: u64 = 1 << 31;
 
 fn overflowing(name: &str, value: Option<&AttributeValue>) -> Option<String> {
@@ -196,8 +197,8 @@ fn overflowing(name: &str, value: Option<&AttributeValue>) -> Option<String> {
     (!counts).then(|| format!("{name}: {n} is not a whole number below {COUNT_LIMIT}"))
 }
 
-/// Attributes as a type that lists them; unknown ones are left out. Types are told apart by their attributes' names in
-/// errors, so a row with flattened parts (serde forgets names there) parses its parts one by one.
+/// Parses attributes as a type that lists them, and ignores unknown ones. Errors distinguish types by the names of
+/// their attributes, so a row with flattened parts (serde forgets names there) parses its parts one by one.
 pub(super) fn parse<T: DeserializeOwned>(attributes: &Item) -> Result<T, String> {
     let entries = attributes.iter().map(|(name, value)| (name.as_str(), Attribute(value)));
     serde_path_to_error::deserialize(MapDeserializer::new(entries)).map_err(|error| {
@@ -212,7 +213,7 @@ pub(super) fn parse<T: DeserializeOwned>(attributes: &Item) -> Result<T, String>
     })
 }
 
-/// Whether a value is NULL, or holds one.
+/// Returns whether a value is NULL, or contains one.
 fn has_null(value: &AttributeValue) -> bool {
     match value {
         AttributeValue::Null(_) => true,
@@ -228,7 +229,7 @@ fn has_null(value: &AttributeValue) -> bool {
     }
 }
 
-/// Replaces each NULL in a value by one that no attribute of ours can be parsed from. Serde takes NULL for an absent
+/// Replaces each NULL in a value by one that no attribute of ours can be parsed from. Serde reads NULL as an absent
 /// attribute, which the contract writes differently.
 fn without_null(value: &AttributeValue) -> AttributeValue {
     match value {
@@ -247,7 +248,7 @@ fn without_null(value: &AttributeValue) -> AttributeValue {
     }
 }
 
-/// An attribute that is copied when its turn comes, and not the whole item before.
+/// An attribute that is copied when it is parsed, instead of the whole item before.
 struct Attribute<'a>(&'a AttributeValue);
 
 impl<'de> IntoDeserializer<'de, serde_dynamo::Error> for Attribute<'_> {

@@ -53,7 +53,7 @@ words! {
 }
 
 impl Phase {
-    /// Whether nothing changes any more.
+    /// Returns whether the phase never changes again.
     pub const fn is_final(self) -> bool {
         match self {
             Self::Released | Self::Failed => true,
@@ -61,7 +61,7 @@ impl Phase {
         }
     }
 
-    /// Whether the request may still take machines.
+    /// Returns whether the request may still take machines.
     pub const fn wants_machines(self) -> bool {
         match self {
             Self::Pending | Self::Fulfilling | Self::Ready => true,
@@ -82,12 +82,13 @@ words! {
     }
 }
 
-/// The part that the workflow writes. Numbers are as given; the operator checks them when it accepts the request.
+/// The part that the workflow writes. Numbers are stored as given; the operator checks them when it accepts the
+/// request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Intent {
     /// The repository as the workflow writes it; the key has it in lower case.
     pub repository: Repository,
-    /// The class asked for, as given.
+    /// The requested class, as given.
     pub resource_class: String,
     /// How many machines, 1 to 500.
     pub count: u32,
@@ -107,7 +108,7 @@ pub struct Intent {
     pub label_suffix: Option<LabelSuffix>,
     /// The name of its priority, as given; none for the usual one.
     pub priority: Option<String>,
-    /// What is wanted now.
+    /// The desired state.
     pub desired: Desired,
     /// Rises with each change of intent.
     pub generation: u64,
@@ -115,27 +116,28 @@ pub struct Intent {
     pub created_at: Option<Timestamp>,
     /// When a person failed it (`runyard fail`).
     pub fail_requested_at: Option<Timestamp>,
-    /// Who that was, as they named themselves.
+    /// The person who failed it, as they named themselves.
     pub fail_requested_by: Option<String>,
     /// Whether a person tries the class (`runyard try`): there is no such run at GitHub, and GitHub is not asked for
     /// it.
     pub trial: bool,
 }
 
-/// What the operator wrote.
+/// The part that the operator writes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
-    /// How far it is; none when no operator has seen it.
+    /// Its phase; none while no operator has seen it.
     pub phase: Option<Phase>,
-    /// What it holds now.
+    /// The machines that it holds now.
     pub instances: Vec<InstanceId>,
-    /// Under which claim it holds, or last held, each: a machine's record older than its claim says nothing about it.
+    /// The claim under which it holds, or last held, each machine: a machine's record older than its claim proves
+    /// nothing about it.
     pub claims: BTreeMap<InstanceId, ClaimId>,
-    /// What it ever held.
+    /// The machines that it ever held.
     pub served: Vec<InstanceId>,
-    /// For a person.
+    /// The message for people.
     pub message: String,
-    /// What is so, and why.
+    /// Its conditions, with their reasons.
     pub conditions: Vec<Condition>,
     /// When it was accepted, which decides its position among the waiting requests.
     pub accepted_at: Option<Timestamp>,
@@ -147,13 +149,13 @@ pub struct Status {
     pub derived_from: Option<u32>,
     /// When the operator decided to ask GitHub to re-run the run's failed jobs, because a spot machine was taken back.
     pub rerun_requested_at: Option<Timestamp>,
-    /// The share it was accepted in, where its class has `sharing`.
+    /// The share in which it was accepted, where its class has `sharing`.
     pub share: Option<String>,
-    /// What its priority was worth when it was accepted.
+    /// The value of its priority when it was accepted.
     pub priority_value: i32,
     /// The workflow file of its run as GitHub names it (`.github/workflows/build.yml`), once it was asked.
     pub workflow: Option<String>,
-    /// What an hour of its machines cost when it became ready, in nano-dollars; none where one has no price.
+    /// The hourly cost of its machines when it became ready, in nano-dollars; none where a machine has no price.
     pub hourly_cost_nanos: Option<u64>,
     /// When it fails unless it is ready.
     pub deadline: Option<Timestamp>,
@@ -161,11 +163,11 @@ pub struct Status {
     pub ready_at: Option<Timestamp>,
     /// When an operator saw, or decided, that it is released.
     pub released_at: Option<Timestamp>,
-    /// When it was over.
+    /// When it ended.
     pub ended_at: Option<Timestamp>,
     /// How many machines it was content with at its deadline, when they were fewer than it asked for.
     pub settled_for: Option<u32>,
-    /// The generation this status answers.
+    /// The generation that this status is for.
     pub observed_generation: u64,
     /// When the record may be deleted, epoch seconds.
     pub expires_at: Option<i64>,
@@ -174,34 +176,34 @@ pub struct Status {
 /// The request record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Which run, name and attempt.
+    /// Its run, name and attempt.
     pub id: RequestKey,
     /// The intent that is served: the accepted one, or the written one before that.
     pub intent: Intent,
-    /// The intent as it is written now, where that is not what is served.
+    /// The intent as it is written now, where that differs from the served one.
     pub written: Option<Box<Intent>>,
     /// The part that the operator writes.
     pub status: Status,
     /// The record's identity; none in records written before uids.
     pub uid: Option<Uid>,
-    /// Counts the writes.
+    /// The number of writes.
     pub version: u64,
     /// When it was last written.
     pub updated_at: Option<Timestamp>,
 }
 
-/// How long an unanswered request waits, in seconds, unless it says otherwise.
+/// How long a request waits for its machines, in seconds, unless it sets another time.
 pub const TIMEOUT_SECONDS: u64 = 600;
 
-/// How long a machine may run for a request, in minutes, unless it or its class says otherwise, where GitHub is asked
-/// whether its run is over. GitHub's own limit of a job is the same.
+/// How long a machine may run for a request, in minutes, unless the request or its class sets another limit, where
+/// GitHub is asked whether its run is over. GitHub's own limit for a job is the same.
 pub const WATCHED_RUNTIME_MINUTES: u64 = 360;
 
-/// The same where nobody says that its run is over.
+/// The same where no source reports that its run is over.
 pub const UNWATCHED_RUNTIME_MINUTES: u64 = 30;
 
 impl Status {
-    /// Sets a condition, keeping since when it is so.
+    /// Sets a condition, keeping the time since when it holds.
     pub fn set_condition(
         &mut self,
         condition_type: ConditionType,
@@ -217,12 +219,12 @@ impl Status {
 }
 
 impl Request {
-    /// The key of a request.
+    /// Returns the key of a request.
     pub fn key_of(id: &RequestKey) -> RecordId {
         RecordId::Request(id.clone())
     }
 
-    /// What a key names, if it is a request's.
+    /// Parses the request that a key names, if the key is a request's.
     ///
     /// # Errors
     /// Names the part of the key that is wrong.
@@ -240,7 +242,7 @@ impl Request {
         }
     }
 
-    /// The phase; `Pending` for a new request.
+    /// Returns the phase; `Pending` for a new request.
     pub fn phase(&self) -> Phase {
         self.status.phase.unwrap_or(Phase::Pending)
     }
@@ -258,13 +260,13 @@ impl Request {
         }
     }
 
-    /// Whether it was refused: such a request has the time of its refusal as `acceptedAt` and as `deadline`, which are
-    /// at least a second apart in any other.
+    /// Returns whether it was refused: such a request has the time of its refusal as `acceptedAt` and as `deadline`,
+    /// which are at least a second apart in any other request.
     pub fn was_refused(&self) -> bool {
         self.status.phase == Some(Phase::Failed) && self.status.accepted_at == self.status.deadline
     }
 
-    /// Sets the phase and the message; the status then answers the current generation of the intent.
+    /// Sets the phase and the message; the status then applies to the current generation of the intent.
     pub fn progress(&mut self, phase: Phase, message: String) {
         if self.status.phase != Some(Phase::Ready) || phase.is_final() || phase == Phase::Releasing {
             self.status.phase = Some(phase);
@@ -298,12 +300,13 @@ impl Request {
         self.status.claims.clear();
     }
 
-    /// Whether GitHub may know its run: GitHub's run ids are numbers, and there is no run where a person tries a class.
+    /// Returns whether GitHub may know its run: GitHub's run ids are numbers, and there is no run where a person tries
+    /// a class.
     pub fn has_run_at_github(&self) -> bool {
         !self.intent.trial && self.id.run_id.as_str().parse::<u64>().is_ok()
     }
 
-    /// Whether it was released, by its workflow or by the operator.
+    /// Returns whether it was released, by its workflow or by the operator.
     pub fn is_released(&self) -> bool {
         match self.intent.desired {
             Desired::Released => true,
@@ -335,12 +338,12 @@ impl Request {
         self.settle_written();
     }
 
-    /// Forgets the intent as it is written where that is what is served.
+    /// Drops the written intent where it equals the served one.
     fn settle_written(&mut self) {
         self.written.take_if(|written| **written == self.intent);
     }
 
-    /// The attributes of the intent that were changed after it was accepted.
+    /// Returns the attributes of the intent that were changed after it was accepted.
     pub fn changed_attributes(&self) -> Vec<&'static str> {
         let Some(written) = self.written.as_deref() else { return Vec::new() };
         let (served, all) = (&self.intent, written.min_count == written.count);
@@ -362,20 +365,20 @@ impl Request {
         .collect()
     }
 
-    /// The one label of the runners that serve it.
+    /// Returns the one label of the runners that serve it.
     pub fn label(&self) -> String {
         let own = label(&self.id);
         self.intent.label_suffix.as_ref().map_or_else(|| own.clone(), |suffix| format!("{own}-{suffix}"))
     }
 
-    /// The label without its secret part, for texts that others can read.
+    /// Returns the label without its secret part, for texts that other people can read.
     pub fn public_label(&self) -> String {
         let own = label(&self.id);
         if self.intent.label_suffix.is_some() { format!("{own}-********") } else { own }
     }
 
-    /// Every label of the runners that serve it: its own, and its class's extra ones bound to that. A run id has no
-    /// dot, so that `<label>.<extra>` is no other request's label; `<label>-<extra>` stands beside it for one more
+    /// Returns every label of the runners that serve it: its own, and its class's extra labels bound to that. A run id
+    /// has no dot, so that `<label>.<extra>` is no other request's label; `<label>-<extra>` is added for one more
     /// release.
     pub fn labels(&self, extras: &[String]) -> Vec<String> {
         let own = self.label();
@@ -383,14 +386,14 @@ impl Request {
         std::iter::once(own.clone()).chain(bound).collect()
     }
 
-    /// Its position among the waiting requests of its class: the oldest first, then by key. A request that is not
-    /// accepted yet comes last.
+    /// Returns its position among the waiting requests of its class: the oldest first, then by key. A request that is
+    /// not accepted yet comes last.
     pub fn queue_position(&self) -> (Timestamp, RequestKey) {
         (self.status.accepted_at.unwrap_or(Timestamp::MAX), self.id.clone())
     }
 }
 
-/// What the label of a request is or begins with: the run's id, with the request's name unless that is `default`.
+/// Returns the label of a request, or its prefix: the run's id, with the request's name unless that is `default`.
 pub fn label(id: &RequestKey) -> String {
     if id.name == RequestName::default_name() {
         id.run_id.to_string()
@@ -399,7 +402,7 @@ pub fn label(id: &RequestKey) -> String {
     }
 }
 
-/// The name of the runner that serves a claim; `seq` numbers the credentials of one claim (mode `job`).
+/// Returns the name of the runner that serves a claim; `seq` numbers the credentials of one claim (mode `job`).
 pub fn runner_name(claim: &ClaimId, seq: u64) -> String {
     if seq <= 1 { format!("runyard-{claim}") } else { format!("runyard-{claim}-{seq}") }
 }

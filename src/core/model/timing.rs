@@ -1,5 +1,5 @@
 //! The deadlines and intervals of an operator, read once from `[timing]` of its configuration (contract, section 8) and
-//! passed on as they are: to the rules, to the loop and to the machines.
+//! passed on unchanged: to the rules, to the loop and to the machines.
 
 use std::time::Duration;
 
@@ -12,11 +12,11 @@ pub struct Timing {
     pub claimed: Duration,
     /// Deadline of a clean-up.
     pub cleanup: Duration,
-    /// How long after the release for the maximum runtime the deadline of a machine is that still serves.
+    /// How long after the release for the maximum runtime the deadline is of a machine that still serves.
     pub end: Duration,
     /// How long past its deadline an agent waits before it ends its machine itself.
     pub grace: Duration,
-    /// How often an agent writes that it lives.
+    /// How often an agent writes a heartbeat.
     pub heartbeat: Duration,
     /// A heartbeat older than this is stale.
     pub stale: Duration,
@@ -28,7 +28,7 @@ pub struct Timing {
     pub reannounce: Duration,
     /// The term of the operators' lease.
     pub lease: Duration,
-    /// How young a machine without a record, or a record without a machine, is given time.
+    /// How long a machine without a record, or a record without a machine, is too young to be judged.
     pub orphan: Duration,
     /// How long an image that a parameter names stays pinned before the parameter is resolved again.
     pub image: Duration,

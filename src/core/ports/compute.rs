@@ -25,7 +25,7 @@ pub enum MachineState {
 }
 
 impl MachineState {
-    /// Whether it may still serve.
+    /// Returns whether it may still serve.
     pub const fn alive(self) -> bool {
         match self {
             Self::Pending | Self::Running => true,
@@ -72,21 +72,22 @@ pub struct StateReason {
     pub never_began: bool,
 }
 
-/// What to launch.
+/// The machines to launch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LaunchOrder {
     /// The intent: token, count, usage class.
     pub launch: Launch,
-    /// The class as it is wanted now.
+    /// The class's current spec.
     pub spec: PoolSpec,
-    /// The types that will do: the request's, else the class's.
+    /// The allowed types: the request's, else the class's.
     pub types: InstanceTypes,
     /// The image that is pinned, where the class names it by a parameter.
     pub image: Option<String>,
 }
 
 impl LaunchOrder {
-    /// The largest machine that it may bring, in vCPUs and MiB, where a request chose types and its class names none.
+    /// Returns the largest machine that it may bring, in vCPUs and MiB, where a request chose types and its class names
+    /// none.
     pub fn largest(&self) -> (Option<u32>, Option<u32>) {
         let chosen = !self.types.0.is_empty() && self.types != self.spec.allowed_instance_types;
         if chosen { self.spec.largest_chosen() } else { (None, None) }
@@ -120,10 +121,10 @@ pub enum ComputeError {
     /// No capacity. Try later, or another offering.
     #[error("no capacity: {0}")]
     NoCapacity(String),
-    /// No answer: it may or may not have happened; the same token asks again safely.
+    /// No response: it may or may not have happened; a retry with the same token is safe.
     #[error("no answer: {0}")]
     Unknown(String),
-    /// A person must mend credentials, permissions, quotas or the class's template.
+    /// A person must fix credentials, permissions, quotas or the class's template.
     #[error("refused: {0}")]
     Refused(String),
     /// The token was used with other parameters: this attempt is spent.
@@ -134,36 +135,37 @@ pub enum ComputeError {
 /// The compute port.
 #[async_trait]
 pub trait Compute: Send + Sync {
-    /// Whether `list` and `describe` know all machines. Where they do not, no machine counts as missing and none as
-    /// unrecorded.
+    /// Returns whether `list` and `describe` know all machines. Where they do not, no machine counts as missing and
+    /// none as unrecorded.
     fn keeps_inventory(&self) -> bool;
-    /// Stops launches that have not begun; those in progress go on.
+    /// Stops launches that have not begun; those in progress continue.
     fn stop(&self) {}
     /// Launches machines. A token that was used before returns the machines of that launch.
     async fn launch(&self, order: &LaunchOrder) -> Result<Launched, ComputeError>;
-    /// Checks whether machines of a class could be launched as its spec says, without launching or changing anything. A
-    /// provider without such a check accepts.
+    /// Checks whether machines of a class could be launched according to its spec, without launching or changing
+    /// anything. A provider without such a check accepts.
     async fn check(&self, _spec: &PoolSpec) -> Result<(), ComputeError> {
         Ok(())
     }
-    /// The image that the parameter of a class's `launch.ami` names now. A provider that knows no images takes the name
-    /// as it is.
+    /// Returns the image that the parameter of a class's `launch.ami` names now. A provider without images returns the
+    /// name as it is.
     async fn resolve(&self, spec: &PoolSpec) -> Result<String, ComputeError> {
         Ok(spec.launch.ami.clone().unwrap_or_default())
     }
     /// Ends machines; one that is gone already is no error.
     async fn terminate(&self, ids: &[InstanceId]) -> Result<(), ComputeError>;
-    /// The states of these machines; unknown ones are left out.
+    /// Returns the states of these machines; unknown ones are left out.
     async fn describe(&self, ids: &[InstanceId]) -> Result<BTreeMap<InstanceId, MachineState>, ComputeError>;
-    /// Why a machine ended, if the provider said so when it was last listed or described.
+    /// Returns why a machine ended, if the provider reported it when the machine was last listed or described.
     fn why_ended(&self, _id: &InstanceId) -> Option<StateReason> {
         None
     }
-    /// The end of what a machine has written to its console, at most 64 KiB. None while its provider has nothing of it,
-    /// which may be for minutes after the machine's end, and always where a provider keeps no consoles.
+    /// Returns the end of a machine's console output, at most 64 KiB. None while its provider has no output yet, which
+    /// may take minutes after the machine's end, and always where a provider keeps no consoles.
     async fn console(&self, _id: &InstanceId) -> Result<Option<String>, ComputeError> {
         Ok(None)
     }
-    /// Every machine that carries our table's tag, all pages; a list that could not be read to its end is an error.
+    /// Lists every machine that carries our table's tag, all pages; a list that could not be read to its end is an
+    /// error.
     async fn list(&self) -> Result<Vec<Machine>, ComputeError>;
 }

@@ -1,5 +1,5 @@
-//! The port of the doorbell. Whoever writes an intent rings, and the leader looks at the table at once instead of at its
-//! next poll. A ring says nothing else: lost, doubled or late it costs time only.
+//! The port of the doorbell. The writer of an intent rings it, and the leader reads the table at once instead of at its
+//! next poll. A ring carries no other information: a lost, doubled or late one costs time only.
 
 use async_trait::async_trait;
 
@@ -14,13 +14,13 @@ pub trait Doorbell: Send + Sync {
     /// Those of the queues; [`QueueError::Missing`] where the yard has no bell.
     async fn find(&self) -> Result<(), QueueError>;
 
-    /// Rings.
+    /// Rings the bell.
     ///
     /// # Errors
-    /// Those of the queues; nothing depends on whether it was heard.
+    /// Those of the queues; nothing depends on whether the ring was received.
     async fn ring(&self) -> Result<(), QueueError>;
 
-    /// Waits a while (20 s at most) and returns whether somebody rang. Rings before the call count once.
+    /// Waits a while (20 s at most) and returns whether the bell was rung. Rings before the call count once.
     ///
     /// # Errors
     /// Those of the queues; [`QueueError::Missing`] where the yard has no bell.

@@ -42,16 +42,16 @@ impl fmt::Debug for Token {
     }
 }
 
-/// What a single-use (just-in-time) runner is configured with.
+/// The configuration of a single-use (just-in-time) runner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunnerSpec {
-    /// Unique per claim; GitHub shows it to people.
+    /// The runner's name, unique per claim; GitHub shows it to people.
     pub name: String,
     /// Exactly these labels, no default ones.
     pub labels: Vec<String>,
     /// The numeric id of the runner group, 1 being the default group.
     pub group_id: u64,
-    /// The folder, relative to the runner's own, in which jobs work.
+    /// The folder in which jobs work, relative to the runner's own.
     pub work_folder: String,
 }
 
@@ -60,7 +60,7 @@ pub struct RunnerSpec {
 pub struct JobConfig {
     /// GitHub's id of the runner it created.
     pub runner_id: u64,
-    /// What `run.sh --jitconfig` takes (base64).
+    /// The argument of `run.sh --jitconfig` (base64).
     pub encoded: String,
 }
 
@@ -79,7 +79,7 @@ pub struct Runner {
     pub name: String,
     /// Whether its listener is connected.
     pub online: bool,
-    /// Whether GitHub believes a job is on it.
+    /// Whether GitHub reports a job on it.
     pub busy: bool,
     /// The names of its labels.
     pub labels: Vec<String>,
@@ -88,21 +88,21 @@ pub struct Runner {
 /// When GitHub's support of a runner version ends, as far as it has named a date.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EndOfLife {
-    /// From when on a runner of it cannot register.
+    /// When a runner of the version can no longer register.
     pub registration: Option<Timestamp>,
-    /// From when on a runner of it gets no job.
+    /// When a runner of the version no longer gets jobs.
     pub runtime: Option<Timestamp>,
 }
 
 impl EndOfLife {
-    /// When the version is of no use any more.
+    /// Returns when the version is of no use any more.
     #[must_use]
     pub fn first(&self) -> Option<Timestamp> {
         self.registration.into_iter().chain(self.runtime).min()
     }
 }
 
-/// The runner version that machines get, and when GitHub's support of it ends.
+/// The runner version that machines get, and when GitHub's support for it ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunnerSupport {
     /// The version, such as `2.336.0`.
@@ -111,19 +111,19 @@ pub struct RunnerSupport {
     pub end: EndOfLife,
 }
 
-/// What GitHub said of runner packages.
+/// GitHub's information about runner packages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunnerNews {
-    /// When its support ends of the version that the operator's file pins, once it said.
+    /// When GitHub's support ends for the version that the operator's file pins, once GitHub reported it.
     pub pinned: Option<RunnerSupport>,
     /// The newest package of each architecture that may be adopted.
     pub latest: BTreeMap<String, RunnerPackage>,
-    /// When its support ends of other versions.
+    /// When GitHub's support ends for other versions.
     pub ends: BTreeMap<String, EndOfLife>,
 }
 
 impl RunnerSupport {
-    /// Why machines that get this version are of no use, once a date has passed.
+    /// Returns why machines that get this version are of no use, once a date has passed.
     #[must_use]
     pub fn over(&self, now: Timestamp) -> Option<String> {
         let ended = self.ended(now)?;
@@ -133,7 +133,7 @@ impl RunnerSupport {
         ))
     }
 
-    /// Since when GitHub takes no runner of this version, once a date has passed.
+    /// Returns since when GitHub does not accept runners of this version, once a date has passed.
     #[must_use]
     pub fn ended(&self, now: Timestamp) -> Option<String> {
         let at = self.end.first().filter(|at| *at <= now)?;
@@ -145,23 +145,23 @@ impl RunnerSupport {
 /// A runner package as GitHub lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunnerApplication {
-    /// GitHub's word for the operating system: `linux`, `win`, `osx`.
+    /// GitHub's name of the operating system: `linux`, `win`, `osx`.
     pub os: String,
-    /// GitHub's word for the architecture: `x64`, `arm64`, `arm`.
+    /// GitHub's name of the architecture: `x64`, `arm64`, `arm`.
     pub architecture: String,
-    /// Where it is fetched.
+    /// The address to fetch it from.
     pub download_url: String,
     /// The name of its file, which has the version: `actions-runner-linux-x64-2.336.0.tar.gz`.
     pub filename: String,
-    /// Its digest; none where GitHub does not tell.
+    /// Its digest; none where GitHub does not report it.
     pub sha256: Option<String>,
 }
 
 impl RunnerApplication {
-    /// The package that machines can be told to run.
+    /// Returns the package that machines can be configured to run.
     ///
     /// # Errors
-    /// Why this one is not adopted.
+    /// The reason why this one is not adopted.
     pub fn package(&self, origins: &[String]) -> Result<RunnerPackage, FieldError> {
         let name = self.filename.strip_suffix(".tar.gz").unwrap_or(&self.filename);
         let version = name.rsplit('-').next().unwrap_or_default().to_owned();
@@ -184,12 +184,12 @@ pub enum RunState {
     },
     /// Completed, whatever its conclusion, with the attempt that ended.
     Completed {
-        /// Which attempt of the run is over.
+        /// The attempt that ended.
         attempt: u32,
     },
 }
 
-/// A workflow run that is not over.
+/// A workflow run that has not ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkflowRun {
     /// GitHub's number of the run.
@@ -200,18 +200,18 @@ pub struct WorkflowRun {
     pub started_at: Option<Timestamp>,
 }
 
-/// How far a job of a workflow run is.
+/// The state of a job of a workflow run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JobState {
     /// It waits for a runner.
     Queued,
-    /// It runs, or waits for something else than a runner.
+    /// It runs, or waits for something other than a runner.
     Active,
-    /// It is over, and well.
+    /// It ended successfully.
     Succeeded,
-    /// It is over, and failed. A job whose runner was lost fails too.
+    /// It failed. A job whose runner was lost fails too.
     Failed,
-    /// It is over in another way: cancelled, skipped.
+    /// It ended in another way: cancelled, skipped.
     Ended,
 }
 
@@ -220,26 +220,26 @@ pub enum JobState {
 pub struct WorkflowJob {
     /// Its name, unique within the attempt.
     pub name: String,
-    /// What its runner must have.
+    /// The labels that its runner must have.
     pub labels: Vec<String>,
-    /// How far it is.
+    /// Its state.
     pub state: JobState,
-    /// The attempt that GitHub counts it to.
+    /// The attempt to which GitHub assigns it.
     pub attempt: u32,
     /// When it began.
     pub started_at: Option<Timestamp>,
-    /// When it was over.
+    /// When it ended.
     pub completed_at: Option<Timestamp>,
     /// The name of its runner.
     pub runner: Option<String>,
 }
 
-/// Where the code of a workflow run comes from, by GitHub's record of the run.
+/// The origin of a workflow run's code, by GitHub's record of the run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunSource {
-    /// What started it, such as `push`.
+    /// The event that started it, such as `push`.
     pub event: String,
-    /// The branch, or the tag, that it began at.
+    /// The branch or tag that it began at.
     pub head_branch: String,
     /// The commit.
     pub head_sha: String,
@@ -247,30 +247,30 @@ pub struct RunSource {
     pub own: bool,
 }
 
-/// A branch beside a commit.
+/// The relation of a branch to a commit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BranchFacts {
     /// Whether it is the repository's default branch.
     pub default: bool,
     /// Whether it is protected.
     pub protected: bool,
-    /// Whether the commit is in it. A tag may have a branch's name.
+    /// Whether it contains the commit. A tag may have a branch's name.
     pub contains: bool,
 }
 
-/// Who waits for an answer, and so how much of GitHub's budget may be used for it.
+/// The urgency of a call, and so how much of GitHub's budget may be used for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waiting {
-    /// A machine, for its credential: all of the budget.
+    /// A machine waits for its credential: all of the budget.
     Machine,
-    /// Nobody: what is left to the calls that a machine waits for.
+    /// Nothing waits: only the budget that is left beside the calls that a machine waits for.
     Nobody,
 }
 
 /// Why a call failed, by what can be done about it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GitHubError {
-    /// No usable answer: refused connection, time-out, 5xx, a page of HTML. Try again later.
+    /// No usable response: refused connection, time-out, 5xx, a page of HTML. Try again later.
     #[error("GitHub gave no usable answer: {0}")]
     Unreachable(String),
     /// A primary or secondary rate limit; not before this long from now.
@@ -279,16 +279,17 @@ pub enum GitHubError {
         /// How long GitHub asks to be left alone, at least one second.
         retry_after: Duration,
     },
-    /// Not sent, to keep within GitHub's limits, so it says nothing about GitHub's health. Try again after this long.
+    /// Not sent, to keep within GitHub's limits, so it indicates nothing about GitHub's health. Try again after this
+    /// long.
     #[error("the call is put off for {} s to keep within GitHub's limits", retry_after.as_secs())]
     Deferred {
         /// How long until the budget has room, at least one second.
         retry_after: Duration,
     },
-    /// 401 or 403: a person must mend the credential or its permissions.
+    /// 401 or 403: a person must fix the credential or its permissions.
     #[error("GitHub denied the call: {0}")]
     Denied(String),
-    /// 404: the repository, organisation, run or runner is not there or not visible. Not proof that it is gone.
+    /// 404: the repository, organisation, run or runner does not exist or is not visible. Not proof that it is gone.
     #[error("GitHub does not know it: {0}")]
     NotFound(String),
     /// 409: a runner of that name exists.
@@ -297,7 +298,7 @@ pub enum GitHubError {
     /// 422 on a removal: the runner has a job.
     #[error("the runner has a job: {0}")]
     Busy(String),
-    /// Any other refusal: an error of ours or of the configuration.
+    /// Any other refusal: an error of this program or of the configuration.
     #[error("GitHub refused the call: {0}")]
     Invalid(String),
 }
@@ -305,7 +306,7 @@ pub enum GitHubError {
 /// The GitHub port. Every call has its own deadline; none retries beyond one transport-level attempt.
 #[async_trait]
 pub trait GitHub: Send + Sync {
-    /// The URL runners of this scope are configured with, for example `https://github.com/owner/name`.
+    /// Returns the URL that runners of this scope are configured with, for example `https://github.com/owner/name`.
     fn runner_url(&self, scope: &Scope) -> String;
     /// Mints a registration token (valid one hour, for any number of runners).
     async fn registration_token(&self, scope: &Scope) -> Result<Token, GitHubError>;
@@ -313,34 +314,35 @@ pub trait GitHub: Send + Sync {
     async fn removal_token(&self, scope: &Scope) -> Result<Token, GitHubError>;
     /// Creates a single-use runner.
     async fn job_config(&self, scope: &Scope, spec: &RunnerSpec) -> Result<JobConfig, GitHubError>;
-    /// The number of an organisation's runner group of this name, if it has one.
+    /// Returns the number of an organisation's runner group of this name, if it has one.
     async fn runner_group(&self, owner: &str, name: &str) -> Result<Option<u64>, GitHubError>;
-    /// The runner of exactly this name, if it is listed.
+    /// Returns the runner of exactly this name, if it is listed.
     async fn runner(&self, scope: &Scope, name: &str) -> Result<Option<Runner>, GitHubError>;
-    /// The runner of this number, if GitHub shows one. None is no proof that there is none: the scope may not be
-    /// visible.
+    /// Returns the runner of this number, if GitHub shows one. None is no proof that there is none: the scope may not
+    /// be visible.
     async fn runner_by_id(&self, scope: &Scope, id: u64) -> Result<Option<Runner>, GitHubError>;
-    /// Every runner of the scope, all pages; a list that could not be read to its end is an error.
+    /// Lists every runner of the scope, all pages; a list that could not be read to its end is an error.
     async fn runners(&self, scope: &Scope) -> Result<Vec<Runner>, GitHubError>;
-    /// The runners that the scope's list shows, although it may change while its pages are read: each of them was on it,
-    /// and one that is missing may be registered all the same.
+    /// Lists the runners that the scope's list shows, although it may change while its pages are read: each of them was
+    /// on it, and one that is missing may still be registered.
     async fn runners_seen(&self, scope: &Scope) -> Result<Vec<Runner>, GitHubError>;
-    /// Removes a runner; one that is not there any more is success.
+    /// Removes a runner; one that no longer exists is success.
     async fn remove_runner(&self, scope: &Scope, id: u64) -> Result<(), GitHubError>;
-    /// Gives a runner these labels in place of those that it was given before.
+    /// Sets the custom labels of a runner in place of the former ones.
     async fn set_labels(&self, scope: &Scope, id: u64, labels: &[String]) -> Result<(), GitHubError>;
-    /// When GitHub's support of a runner version ends; [`GitHubError::NotFound`] where it does not know the version, or
-    /// the server has no such dates.
+    /// Returns when GitHub's support for a runner version ends; [`GitHubError::NotFound`] where it does not know the
+    /// version, or the server has no such dates.
     async fn end_of_life(&self, scope: &Scope, version: &str) -> Result<EndOfLife, GitHubError>;
-    /// The runner packages that GitHub offers to the runners of a scope now. A server without such a list does not know
-    /// it.
+    /// Lists the runner packages that GitHub offers to the runners of a scope now. A server without such a list returns
+    /// [`GitHubError::NotFound`].
     async fn runner_applications(&self, scope: &Scope) -> Result<Vec<RunnerApplication>, GitHubError> {
         Err(GitHubError::NotFound(format!("the runner packages of {scope:?}")))
     }
-    /// The workflow file of a run, such as `.github/workflows/build.yml`; empty where GitHub does not say.
+    /// Returns the workflow file of a run, such as `.github/workflows/build.yml`; empty where GitHub does not report
+    /// it.
     async fn run_workflow(&self, owner: &str, name: &str, run_id: u64) -> Result<String, GitHubError>;
 
-    /// The state of a workflow run.
+    /// Returns the state of a workflow run.
     async fn run(
         &self,
         owner: &str,
@@ -348,10 +350,10 @@ pub trait GitHub: Send + Sync {
         run_id: u64,
         waiting: Waiting,
     ) -> Result<RunState, GitHubError>;
-    /// The runs of a repository that are queued or in progress.
+    /// Lists the runs of a repository that are queued or in progress.
     async fn open_runs(&self, owner: &str, name: &str) -> Result<Vec<WorkflowRun>, GitHubError>;
-    /// The jobs of one attempt of a run. Jobs that did not run in it may be listed with their earlier end, or not at
-    /// all: GitHub has done either.
+    /// Lists the jobs of one attempt of a run. Jobs that did not run in it may be listed with their earlier end, or not
+    /// at all: GitHub has done either.
     async fn run_jobs(
         &self,
         owner: &str,
@@ -359,11 +361,12 @@ pub trait GitHub: Send + Sync {
         run_id: u64,
         attempt: u32,
     ) -> Result<Vec<WorkflowJob>, GitHubError>;
-    /// Where the code of a run comes from. A GitHub that cannot tell does not know it.
+    /// Returns the origin of a run's code. A GitHub that does not report it returns [`GitHubError::NotFound`].
     async fn run_source(&self, owner: &str, name: &str, run_id: u64) -> Result<RunSource, GitHubError> {
         Err(GitHubError::NotFound(format!("the source of run {run_id} of {owner}/{name}")))
     }
-    /// What a branch is, and whether a commit is in it; one that is not there is neither default nor protected.
+    /// Returns the properties of a branch, and whether it contains a commit; a branch that does not exist is neither
+    /// default nor protected.
     async fn branch(
         &self,
         owner: &str,
@@ -373,6 +376,6 @@ pub trait GitHub: Send + Sync {
     ) -> Result<BranchFacts, GitHubError> {
         Err(GitHubError::NotFound(format!("branch {branch} of {owner}/{name} beside {sha}")))
     }
-    /// Begins a next attempt of a completed run, in which the jobs run again that failed.
+    /// Starts the next attempt of a completed run, in which the failed jobs run again.
     async fn rerun_failed_jobs(&self, owner: &str, name: &str, run_id: u64) -> Result<(), GitHubError>;
 }

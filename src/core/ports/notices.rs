@@ -1,4 +1,4 @@
-//! Notices of EC2 about machines, received from a queue. A lost notice costs time only: the provider's list, the agent
+//! EC2's notices about machines, received from a queue. A lost notice costs time only: the provider's list, the agent
 //! and the deadlines show the same later.
 
 use async_trait::async_trait;
@@ -11,7 +11,7 @@ use crate::model::Notice;
 pub struct Delivery {
     /// The queue's handle for this delivery.
     pub receipt: String,
-    /// The notices in the message; empty where it holds none that we know.
+    /// The notices in the message; empty where it contains no known one.
     pub notices: Vec<Notice>,
 }
 

@@ -10,7 +10,7 @@ use crate::model::{ClassName, PoolMessage};
 pub struct Received {
     /// The receipt handle.
     pub receipt: String,
-    /// What it says, or the raw text of what cannot be read (cut to a few KiB).
+    /// The message, or the raw text of an unreadable one (cut to a few KiB).
     pub body: Result<PoolMessage, String>,
 }
 
@@ -35,10 +35,10 @@ pub enum QueueError {
     /// Too many calls.
     #[error("the queue limits the rate of calls")]
     Throttled,
-    /// No answer.
+    /// No response.
     #[error("no answer from the queue: {0}")]
     Unreachable(String),
-    /// A person must mend credentials or permissions.
+    /// A person must fix credentials or permissions.
     #[error("the queue denied the call: {0}")]
     Denied(String),
     /// The call is invalid.
@@ -53,7 +53,7 @@ pub trait PoolQueue: Send + Sync {
     async fn ensure(&self, class: &ClassName) -> Result<(), QueueError>;
     /// Announces that a machine is free.
     async fn announce(&self, message: &PoolMessage) -> Result<(), QueueError>;
-    /// One short receive of at most `most` (1 to 10) messages; they stay hidden from others for a while.
+    /// Receives at most `most` (1 to 10) messages in one short call; they stay hidden from others for a while.
     async fn receive(&self, class: &ClassName, most: u32) -> Result<Vec<Received>, QueueError>;
     /// Deletes messages, in one batch of at most 10, and returns the receipts that were not deleted.
     async fn delete(&self, class: &ClassName, receipts: &[String]) -> Result<Vec<String>, QueueError>;
@@ -61,7 +61,7 @@ pub trait PoolQueue: Send + Sync {
     async fn give_back(&self, class: &ClassName, receipts: &[String]) -> Result<(), QueueError>;
     /// Moves an unreadable message to the dead-letter queue: sent there first, then removed here.
     async fn bury(&self, class: &ClassName, receipt: &str, raw: &str) -> Result<(), QueueError>;
-    /// The approximate number of messages; none where it is not known.
+    /// Returns the approximate number of messages; none where it is not known.
     async fn depth(&self, _class: &ClassName) -> Result<Option<QueueDepth>, QueueError> {
         Ok(None)
     }

@@ -18,18 +18,18 @@ pub struct Page {
 /// A change of a record, as a watch reports it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
-    /// Which.
+    /// The record's key.
     pub key: RecordId,
-    /// What it is now; none when it is gone. A hint: order and completeness are not promised.
+    /// The record's current content; none when it is gone. A hint: order and completeness are not guaranteed.
     pub item: Option<Item>,
 }
 
 /// Why one write of a transaction, or a single write, was refused.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Refusal {
-    /// Which record.
+    /// The record's key.
     pub key: RecordId,
-    /// The record as it is instead; none when it does not exist or was not returned.
+    /// The record's actual content; none when it does not exist or was not returned.
     pub current: Option<Item>,
 }
 
@@ -49,10 +49,10 @@ pub enum StoreError {
     /// Too many calls. Try again later. An attempt before the throttled one may have been applied.
     #[error("the table limits the rate of calls")]
     Throttled,
-    /// No answer: for a write, it may or may not have happened.
+    /// No response: a write may or may not have happened.
     #[error("no answer from the table: {0}")]
     Unknown(String),
-    /// A person must mend credentials or permissions.
+    /// A person must fix credentials or permissions.
     #[error("the table denied the call: {0}")]
     Denied(String),
     /// There is no such table, or it has another shape.
@@ -64,7 +64,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// The label of the metrics.
+    /// Returns the label for metrics.
     pub const fn label(&self) -> &'static str {
         match self {
             Self::Refused { .. } => "refused",
@@ -81,21 +81,21 @@ impl StoreError {
 /// The store port.
 #[async_trait]
 pub trait Store: Send + Sync {
-    /// One record.
+    /// Returns one record.
     async fn get(&self, key: &RecordId) -> Result<Option<Item>, StoreError>;
 
-    /// Every record of the table, a page at a time, in no particular order.
+    /// Lists every record of the table, a page at a time, in no particular order.
     async fn list(&self, after: Option<&RecordId>) -> Result<Page, StoreError>;
 
-    /// The records under one partition key whose sort key begins with a prefix, a page at a time, in the order of
+    /// Lists the records under one partition key whose sort key begins with a prefix, a page at a time, in the order of
     /// their sort keys.
     async fn query(&self, pk: &str, sk_prefix: &str, after: Option<&RecordId>) -> Result<Page, StoreError>;
 
     /// Sends one conditional write and returns the record afterwards (empty after a deletion). A write that finds its
-    /// own result, because the answer to an earlier attempt was lost, is a success.
+    /// own result, because the response to an earlier attempt was lost, is a success.
     async fn write(&self, write: &Write) -> Result<Item, StoreError>;
 
-    /// Several conditional writes of different records (at most 100): all or none.
+    /// Sends several conditional writes of different records (at most 100): all or none.
     async fn transact(&self, writes: &[Write]) -> Result<(), StoreError>;
 
     /// Adds records under fresh keys, without conditions, and returns how many were dropped.
@@ -108,7 +108,7 @@ pub trait Store: Send + Sync {
 /// A running watch.
 #[async_trait]
 pub trait Watch: Send {
-    /// Waits for changes, at most a second or two, and returns them. An empty answer is a successful read without
+    /// Waits for changes, at most a second or two, and returns them. An empty result is a successful read without
     /// changes. It can be cancelled at any await without losing changes.
     ///
     /// # Errors

@@ -1,32 +1,32 @@
-//! What is remembered of runners that are registered ahead: how often a machine was asked for one, and which classes
-//! GitHub does not give the labels of their claims.
+//! The observations about runners that are registered ahead: how often a runner was registered on a machine, and for
+//! which classes GitHub refuses the labels of their claims.
 
 use std::time::Duration;
 
-/// So many refused labels of a class in a row are no accident of one runner.
+/// After this many refused labels in a row, the cause is not a single runner.
 const STRIKES: u32 = 3;
-/// How long such a class registers no runner ahead: twice as long each time, at most.
+/// How long such a class registers no runner ahead; doubled each time, up to the limit below.
 const REST: Duration = Duration::from_secs(3600);
 const REST_MOST: Duration = Duration::from_secs(24 * 3600);
-/// The pause before a pooled machine is asked for another runner, and the longest.
+/// The pause before another runner is registered on a pooled machine, and the longest pause.
 const AGAIN: Duration = Duration::from_secs(60);
 const AGAIN_MOST: Duration = Duration::from_secs(3600);
 
-/// What GitHub answered for the labels of a class.
+/// GitHub's refusals of the labels of a class.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RefusedLabels {
     /// Refusals since the last label that was set.
     times: u32,
     /// Until when nothing is registered ahead, on the monotonic clock.
     until: Duration,
-    /// GitHub's words.
+    /// GitHub's error message.
     words: String,
 }
 
 impl RefusedLabels {
-    /// GitHub refused a label.
+    /// Counts a label that GitHub refused.
     pub(super) fn refused(&mut self, words: String, now: Duration) {
-        // Those that were under way say nothing new.
+        // Refusals of labels that were under way add no information.
         if now < self.until {
             return;
         }
@@ -38,7 +38,7 @@ impl RefusedLabels {
         }
     }
 
-    /// Until when nothing is registered ahead, and why; none where it is.
+    /// Returns until when nothing is registered ahead, and why; none where runners are registered ahead.
     pub(crate) fn now(&self, now: Duration) -> Option<(Duration, &str)> {
         (now < self.until).then_some((self.until, self.words.as_str()))
     }
@@ -47,36 +47,36 @@ impl RefusedLabels {
 /// The registrations ahead of claims of a machine since it entered the pool.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RestOf {
-    /// How many there were, or were refused.
+    /// How many registrations were made or refused.
     times: u32,
-    /// When the last was, on the monotonic clock.
+    /// The time of the last one, on the monotonic clock.
     at: Duration,
 }
 
 impl RestOf {
-    /// Of a machine that is seen for the first time: whatever was made before may be a moment old.
+    /// Creates the value for a machine that is seen for the first time: an earlier registration may be a moment old.
     pub(super) const fn seen(now: Duration) -> Self {
         Self { times: 0, at: now }
     }
 
-    /// A registration was made, or refused.
+    /// Counts a registration that was made or refused.
     pub(super) fn refused(&mut self, now: Duration) {
         *self = Self { times: self.times.saturating_add(1), at: now };
     }
 
-    /// Since when the last registration is there.
+    /// Returns when the last registration was made or refused.
     pub(crate) fn at(&self) -> Duration {
         self.at
     }
 
-    /// When another may be made: each time later, so that a version or a group that GitHub refuses costs next to
-    /// nothing.
+    /// Returns when another registration may be made: after a longer pause each time, so that a version or a group that
+    /// GitHub refuses costs next to nothing.
     pub(crate) fn again_at(&self) -> Duration {
         let doubled = self.times.saturating_sub(1).min(16);
         self.at.saturating_add(AGAIN.saturating_mul(1 << doubled).min(AGAIN_MOST))
     }
 
-    /// Whether none was made or refused since it entered the pool.
+    /// Returns whether no registration was made or refused since the machine entered the pool.
     pub(crate) fn is_first(&self) -> bool {
         self.times == 0
     }

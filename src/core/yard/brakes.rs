@@ -1,6 +1,6 @@
 //! Repositories after whose jobs machines could not be cleaned. After three such ends in a row each claim of the
 //! repository ends its machine for an hour, and its requests wait behind others: one repository must not cost a yard
-//! machine after machine. All of it follows from the records of machines, so an operator that starts knows it too.
+//! one machine after another. All of it follows from the records of machines, so an operator that starts knows it too.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,9 +9,9 @@ use jiff::{SignedDuration, Timestamp};
 use crate::model::history::Activity;
 use crate::model::{Instance, InstanceId, Life, Reason, Repository};
 
-/// So many clean-ups in a row set the brake.
+/// This many failed clean-ups in a row set the brake.
 const IN_A_ROW: usize = 3;
-/// Within so much time, and for so long.
+/// The time within which they must happen, and for which the brake lasts.
 const LASTS: SignedDuration = SignedDuration::from_hours(1);
 
 /// The brake of a repository.
@@ -24,7 +24,7 @@ pub(crate) struct Brake {
 }
 
 impl Brake {
-    /// For a person.
+    /// Describes the brake for people.
     pub(crate) fn told(&self, repository: &str) -> String {
         let machines: Vec<&str> = self.machines.iter().map(InstanceId::as_str).collect();
         format!(
@@ -37,12 +37,12 @@ impl Brake {
     }
 }
 
-/// What became of the clean-ups after a repository's jobs.
+/// The results of the clean-ups after a repository's jobs.
 #[derive(Clone, Debug, Default)]
 struct CleanUps {
-    /// The last that failed since one succeeded: when, and of which machine.
+    /// The last failures since a clean-up succeeded: the time and the machine.
     failed: BTreeSet<(Timestamp, InstanceId)>,
-    /// When one succeeded last.
+    /// When a clean-up last succeeded.
     succeeded: Option<Timestamp>,
 }
 
@@ -56,7 +56,7 @@ impl CleanUps {
     }
 
     fn succeeds(&mut self, at: Timestamp) {
-        // A brake that is set lasts, whichever other claim of the repository is cleaned meanwhile.
+        // A brake that is set lasts, even if another claim of the repository is cleaned meanwhile.
         if self.brake(at).is_none() {
             self.failed.retain(|(failed, _)| *failed > at);
             self.succeeded = self.succeeded.max(Some(at));
@@ -72,7 +72,7 @@ impl CleanUps {
         }
     }
 
-    /// Whether it counts for nothing any more: a list may still show what followed it within an hour.
+    /// Returns whether the entry is out of date: a list may still show a clean-up that followed within an hour.
     fn is_over(&self, now: Timestamp) -> bool {
         let last = self.failed.last().map(|(at, _)| *at).max(self.succeeded);
         last.is_none_or(|last| now.duration_since(last) > LASTS * 2)
@@ -84,7 +84,7 @@ impl CleanUps {
 pub(crate) struct Brakes(BTreeMap<String, CleanUps>);
 
 impl Brakes {
-    /// Takes in a change of a machine's record, or its first image.
+    /// Processes a change of a machine's record, or its first image.
     pub(super) fn sees(&mut self, old: Option<&Instance>, new: &Instance, now: Timestamp) {
         let Some(request) = new.claim.as_ref().and_then(|claim| claim.request.request()) else { return };
         let ended = |machine: &Instance| !machine.state().live();
@@ -107,17 +107,18 @@ impl Brakes {
         self.0.get(&repository.as_str().to_ascii_lowercase())
     }
 
-    /// The brake of a repository, if it is set.
+    /// Returns the brake of a repository, if it is set.
     pub(crate) fn of_repository(&self, repository: &Repository, now: Timestamp) -> Option<Brake> {
         self.known(repository)?.brake(now)
     }
 
-    /// The brakes that are set, by repository in lower case.
+    /// Lists the brakes that are set, by repository in lower case.
     pub(crate) fn set(&self, now: Timestamp) -> impl Iterator<Item = (&str, Brake)> {
         self.0.iter().filter_map(move |(name, known)| Some((name.as_str(), known.brake(now)?)))
     }
 
-    /// How many clean-ups failed in a row in the last hour, by repository in lower case; none without any.
+    /// Counts the clean-ups that failed in a row in the last hour, by repository in lower case; omits repositories
+    /// without any.
     pub(crate) fn failed(&self, now: Timestamp) -> impl Iterator<Item = (&str, usize)> {
         let recent = move |known: &CleanUps| {
             known.failed.iter().filter(|(at, _)| now.duration_since(*at) <= LASTS).count()
@@ -126,7 +127,7 @@ impl Brakes {
     }
 }
 
-/// Whether a machine ended because it was not clean in time, or could not be proved clean.
+/// Returns whether a machine ended because it was not clean in time, or could not be proved clean.
 fn failed(machine: &Instance) -> bool {
     match machine.life {
         Life::Terminated { reason: Reason::CleanupFailed, .. } => true,

@@ -1,4 +1,4 @@
-//! A class as the yard knows it: its pool and the indexes of its machines and requests.
+//! A class in the yard: its pool and the indexes of its machines and requests.
 
 pub(crate) mod beats;
 mod boots;
@@ -71,21 +71,21 @@ pub struct Class {
     pub warm_created: u32,
     /// Machines being cleaned.
     pub cleaning: u32,
-    /// Its idle machines by whom they are for.
+    /// Its idle machines by trust domain.
     pub(crate) idle: Idle,
-    /// The trust domains that its recent requests are of.
+    /// The trust domains of its recent requests.
     pub(crate) mix: Mix,
     /// Machines that a person holds.
     pub held: u32,
-    /// Machines whose records cannot be read and do not say that the machine ended.
+    /// Machines whose records cannot be read and do not show that the machine ended.
     pub(crate) unreadable: u32,
     /// Pooled machines, the first to expire first.
     pub pooled: BTreeSet<(Timestamp, InstanceArn)>,
     /// Pooled machines, the oldest first.
     pub(crate) ages: BTreeSet<(Timestamp, InstanceArn)>,
-    /// Those that leave the pool before their time.
+    /// Machines that leave the pool before their time.
     pub(crate) leaving: Leaving,
-    /// The pooled machines by what requests choose by.
+    /// The pooled machines, grouped by the properties that requests choose by.
     pub(crate) free: BTreeMap<MachineGroup, Free>,
     /// Machines out of the pool whose record names a runner package, by its digest.
     pub(crate) packages: BTreeMap<String, BTreeSet<InstanceArn>>,
@@ -97,9 +97,10 @@ pub struct Class {
     pub in_flight: InFlight,
     /// The backoff of its launches after failures to launch or boot machines.
     pub backoff: LaunchBackoff,
-    /// Why its last launch was refused, until one is not.
+    /// Why its last launch was refused, until one is accepted.
     pub refusal: Option<String>,
-    /// What the console of the machine that last ended young says, and which machine that was; until one is of use.
+    /// The console's last line of the machine that last ended before it was of use, with its id; until a machine is of
+    /// use.
     pub(crate) last_console: Option<String>,
     /// How long its last first boots took.
     pub(crate) boots: Boots,
@@ -111,13 +112,13 @@ pub struct Class {
     pub hints: Vec<InstanceId>,
     /// When its pool's status was last written, on the monotonic clock.
     pub reported: Option<Duration>,
-    /// When the agents of its live machines last spoke.
+    /// When the agents of its live machines last sent a heartbeat.
     pub(crate) beats: Beats,
     /// Live machines that the last list of machines did not show, the oldest first.
     pub(crate) missing: BTreeSet<(Timestamp, InstanceArn)>,
-    /// The digest of the way in which its machines are launched now.
+    /// The digest of the current launch configuration of its machines.
     pub(crate) digest: Option<String>,
-    /// Offerings without capacity, or that EC2 refused as requests chose them, and their backoffs.
+    /// Offerings without capacity, or refused by EC2 as requests chose them, with their backoffs.
     pub(crate) offerings: BTreeMap<Offering, OfferingBackoff>,
     /// Its recent losses of spot machines.
     pub(crate) spot: SpotLosses,
@@ -126,7 +127,7 @@ pub struct Class {
 }
 
 impl Class {
-    /// Counts its shares anew after its pool changed.
+    /// Recounts its shares after its pool changed.
     pub(crate) fn share_anew(
         &mut self,
         name: &ClassName,
@@ -148,13 +149,13 @@ impl Class {
         }
     }
 
-    /// Machines of the class that are not terminated.
+    /// Counts the machines of the class that are not terminated.
     pub fn live(&self) -> u32 {
         self.counts.values().fold(0, |sum, count| sum.saturating_add(*count))
     }
 
-    /// How many machines recorded before a moment are missing from the last list of machines, when that is more than we
-    /// believe. Nothing is ended because of such a list.
+    /// Counts the machines recorded before a moment that are missing from the last list of machines, when that is more
+    /// than can be believed. No machine is ended because of such a list.
     pub(crate) fn unbelieved(&self, before: Timestamp) -> Option<u32> {
         let most = believable(self.live());
         if self.missing.len() as u32 <= most {
@@ -164,7 +165,7 @@ impl Class {
         (gone > most).then_some(gone)
     }
 
-    /// Puts a pooled machine into its group, or takes it out.
+    /// Adds a pooled machine to its group, or removes it.
     pub(crate) fn free_is(&mut self, instance: &Instance, place: &(Timestamp, InstanceArn), add: bool) {
         let group = MachineGroup::of(instance);
         if add {
@@ -177,14 +178,14 @@ impl Class {
         }
     }
 
-    /// Whether a machine has expired whatever its age.
+    /// Returns whether a machine has expired whatever its age.
     pub(crate) fn is_expired(&self, instance: &Instance) -> bool {
         instance.expired_by.is_some()
             || instance.hold.is_some()
             || self.pool.as_ref().is_some_and(|pool| pool.spec.used_up(instance))
     }
 
-    /// Why a machine has drifted from its class, if it has.
+    /// Returns why a machine has drifted from its class, if it has.
     pub(crate) fn drift(&self, instance: &Instance) -> Option<&'static str> {
         let spec = &self.pool.as_ref()?.spec;
         let facts = &instance.facts;
@@ -194,12 +195,12 @@ impl Class {
         drift(facts.launch_digest.as_deref(), self.digest.as_deref()?, spec.fits(facts), &spec.launch)
     }
 
-    /// Machines it has or may soon have: what `max` bounds.
+    /// Counts the machines that it has or may soon have: the number that `max` bounds.
     pub(crate) fn taken(&self) -> u32 {
         self.live().saturating_add(self.in_flight.total()).saturating_add(self.unreadable)
     }
 
-    /// The pooled machines that are older than the class allows, or have expired otherwise.
+    /// Lists the pooled machines that are older than the class allows, or have expired otherwise.
     pub(crate) fn retiring(&self, spec: &PoolSpec, now: Timestamp) -> impl Iterator<Item = &InstanceArn> {
         let born = now.saturating_sub(Duration::from_secs(spec.max_age_seconds)).unwrap_or(Timestamp::MIN);
         let old =
@@ -209,19 +210,19 @@ impl Class {
             .chain(&self.leaving.expired)
     }
 
-    /// Whether a spot launch failed for a request.
+    /// Returns whether a spot launch failed for a request.
     pub(crate) fn scarce(&self, request: &RequestKey) -> bool {
         self.failed_spot.contains_key(&request.into())
     }
 }
 
 impl Class {
-    /// Until when an offering backs off, for want of capacity or after a refusal; none when it does not.
+    /// Returns until when an offering backs off, for lack of capacity or after a refusal; none when it does not.
     pub(crate) fn backoff_until(&self, offering: &Offering, now: Duration) -> Option<Duration> {
         self.offerings.get(offering).map(OfferingBackoff::until).filter(|until| now < *until)
     }
 
-    /// The offerings that back off now.
+    /// Lists the offerings that back off now.
     pub fn backing_off(&self, now: Duration) -> impl Iterator<Item = (&Offering, &OfferingBackoff)> {
         self.offerings.iter().filter(move |(_, backoff)| now < backoff.until)
     }
@@ -243,13 +244,14 @@ impl Class {
         self.offerings.entry(offering).or_default().again(now, most);
     }
 
-    /// Whether an offering is what a request chose itself, and not what the class's spec says.
+    /// Returns whether an offering is a request's own choice, and not the one of the class's spec.
     pub(super) fn is_chosen(&self, offering: &Offering) -> bool {
         let usage = |of: UsageClass| self.pool.as_ref().is_some_and(|pool| pool.spec.usage_class != of);
         !offering.types.is_empty() || usage(offering.usage)
     }
 
-    /// EC2 refused an order of an offering that a request chose. Answers the requests that want the offering.
+    /// Records that EC2 refused an order of an offering that a request chose. Returns the requests that want the
+    /// offering.
     pub(super) fn refuse(&mut self, offering: &Offering, why: String, now: &Now) -> Vec<RequestKey> {
         let backoff = self.offerings.entry(offering.clone()).or_default();
         backoff.refused.get_or_insert_with(|| OfferingRefusal::new(now)).again(why, now);
@@ -259,12 +261,12 @@ impl Class {
         alike.flat_map(|(_, places)| places.iter().map(|(_, key)| key.clone())).collect()
     }
 
-    /// What EC2 said of an offering that a request chose, if it refused it.
+    /// Returns EC2's refusal of an offering that a request chose, if there is one.
     pub(crate) fn refusal_of(&self, offering: &Offering) -> Option<&OfferingRefusal> {
         self.offerings.get(offering)?.refused.as_ref()
     }
 
-    /// Whether a backoff of this kind is on.
+    /// Returns whether a backoff of this kind is active.
     pub fn backs_off(&self, kind: BackoffKind, now: Duration) -> bool {
         match kind {
             BackoffKind::Spot => {

@@ -132,7 +132,7 @@ pub(crate) fn tally(
     }
     match &instance.life {
         Life::Created { run: None } => shift(&mut class.warm_created),
-        // It is live, and counts towards `max`, but it comes back to nobody.
+        // It is live, and counts towards `max`, but it does not return to the pool.
         Life::Idle { pooled_at: None } if instance.hold.is_some() => shift(&mut class.held),
         Life::Idle { pooled_at: None } => shift(&mut class.cleaning),
         Life::Idle { pooled_at: Some(_) } => tally_pooled(class, arn, instance, add),
@@ -146,7 +146,7 @@ pub(crate) fn tally(
     }
 }
 
-/// Notes a pooled machine that EC2 expects to take back, after its record or its notice changed.
+/// Indexes a pooled machine that EC2 expects to take back, after its record or its notice changed.
 pub(super) fn risks(classes: &mut BTreeMap<ClassName, Class>, tracked: &Tracked) {
     let facts = &tracked.instance.facts;
     let Some(class) = classes.get_mut(&facts.resource_class) else { return };

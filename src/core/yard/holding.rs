@@ -1,4 +1,4 @@
-//! What a request holds, as far as the records prove it.
+//! The machines that a request holds, as far as the records prove it.
 
 use jiff::Timestamp;
 
@@ -9,7 +9,7 @@ use super::Yard;
 /// A machine that a request's record lists but that it no longer holds.
 #[derive(Clone, Copy, Debug)]
 pub struct Lost<'a> {
-    /// Which.
+    /// Its id.
     pub id: &'a InstanceId,
     /// Why it ended, if it did.
     pub reason: Option<Reason>,
@@ -17,14 +17,14 @@ pub struct Lost<'a> {
     pub out: bool,
 }
 
-/// What a request holds, as far as it can be proved.
+/// The machines that a request holds, as far as that can be proved.
 #[derive(Debug, Default)]
 pub struct Holding<'a> {
     /// Machines its record lists that it may still hold.
     pub held: Vec<&'a InstanceId>,
     /// How many of them run.
     pub running: u32,
-    /// Machines its record lists that are proved to be its no more.
+    /// Machines its record lists that are proved not to be its machines any more.
     pub lost: Vec<Lost<'a>>,
     /// Machines its record lists that are neither pooled nor ended.
     pub out: u32,
@@ -34,14 +34,14 @@ pub struct Holding<'a> {
 }
 
 impl Yard {
-    /// What a request holds, by its own list.
+    /// Determines the machines that a request holds, by its own list.
     ///
     /// # Guarantees
     /// - Each machine on the request's list is in `held` or in `lost`, never in both. So a request never takes a
     ///   machine in place of one that it may still have.
-    /// - A machine is lost only where that is proved: its record is at least as new as the claim and says that it is
-    ///   another's, pooled, cleaned, held by a person or ended; or a complete list of the table that began after the request last changed
-    ///   does not show it.
+    /// - A machine is lost only where that is proved: its record is at least as new as the claim and shows it as
+    ///   claimed by another, pooled, cleaned, held by a person or ended; or a complete list of the table that began
+    ///   after the request last changed does not show it.
     /// - A machine whose record cannot be read counts as held, and is named in `unread`.
     /// - The work grows with the request's list alone.
     ///
@@ -103,7 +103,7 @@ impl Yard {
         holding
     }
 
-    /// How many machines that a request held and no longer lists are neither pooled, held by a person nor ended.
+    /// Counts the machines that a request held and no longer lists that are neither pooled, held by a person nor ended.
     pub(crate) fn leaving(&self, key: &RequestKey, request: &Request) -> u32 {
         let status = &request.status;
         let off = status.served.iter().filter(|id| !status.instances.contains(id));
@@ -119,8 +119,8 @@ impl Yard {
         out.count() as u32
     }
 
-    /// Whether a listed machine that was never seen is proved absent: a complete list of the table began after the
-    /// request last changed.
+    /// Returns whether a listed machine that was never seen is proved absent: a complete list of the table began after
+    /// the request last changed.
     fn proved_missing(&self, request: &RequestKey) -> bool {
         match (self.listed, self.requests.get(request)) {
             (Some(listed), Some(asked)) => listed > asked.touched,

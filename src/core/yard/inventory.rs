@@ -1,4 +1,4 @@
-//! What the compute provider reports: answers to launches, states of machines, the list of all machines, and notices.
+//! The compute provider's reports: responses to launches, states of machines, the list of all machines, and notices.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use crate::ports::{ComputeError, Launched, Machine, MachineState, StateReason};
 /// Longest reason of a refused launch that is kept, in characters.
 const REFUSAL: usize = 300;
 
-/// After so many orders without a certain answer the pause grows no more.
+/// After this many orders without a certain response the pause no longer grows.
 const LONGEST_PAUSE: u32 = 8;
 
 impl Yard {
@@ -37,8 +37,8 @@ impl Yard {
         }
     }
 
-    /// A machine that never started for a reason that a person must fix backs its class off at once: the next one would
-    /// end in the same way.
+    /// Records why a machine ended. A machine that never started for a reason that a person must fix backs off its
+    /// class at once: the next machine would end in the same way.
     pub(super) fn why_ended(
         &mut self,
         arn: &InstanceArn,
@@ -66,7 +66,7 @@ impl Yard {
         }
     }
 
-    /// Notices about machines that are not ours, or have ended, are ignored.
+    /// Records a notice. Notices about machines that are not ours, or have ended, are ignored.
     pub(crate) fn noticed(&mut self, notice: Notice, dirty: &mut BTreeSet<Unit>) {
         let Some(arn) = self.ids.get(&notice.instance).cloned() else { return };
         self.of(&arn, dirty, |tracked| match (tracked.instance.state().live(), notice.news) {
@@ -113,7 +113,7 @@ impl Yard {
         };
         let Some(tracked) = self.launches.get_mut(id) else { return };
         let ordered = Ordered::after(tracked.ordered.as_ref(), answer, now.mono);
-        // A spent token is named again while its machines are searched for: one failure.
+        // A spent token is reported again while its machines are searched for: that is one failure.
         let came =
             if matches!(came, Came::TokenSpent) && ordered.since < now.mono { Came::Unclear } else { came };
         tracked.ordered = Some(ordered);
@@ -138,7 +138,7 @@ impl Yard {
         dirty.insert(Unit::Launch(id.clone()));
     }
 
-    /// Whether the request of a launch accepts none of its machines: a retry would launch more of the same.
+    /// Returns whether the request of a launch accepts none of its machines: a retry would launch more of the same.
     fn all_refused(&self, launch: &Launch, machines: &[Machine]) -> bool {
         let request = launch.request.as_ref().and_then(|id| self.request_named(id));
         request.is_some_and(|request| {
@@ -174,7 +174,7 @@ impl Yard {
         self.miss(&listed, dirty);
     }
 
-    /// Marks the live machines that a list of machines does not show. Whether the list is believed is decided later.
+    /// Marks the live machines that are missing from a list of machines. Whether the list is believed is decided later.
     pub(crate) fn miss(&mut self, listed: &BTreeSet<InstanceArn>, dirty: &mut BTreeSet<Unit>) {
         let mut missing: BTreeMap<ClassName, BTreeSet<(Timestamp, InstanceArn)>> = BTreeMap::new();
         for (arn, tracked) in &mut self.instances {
@@ -199,7 +199,7 @@ impl Yard {
 }
 
 impl Yard {
-    /// The offering that a launch asks for.
+    /// Returns the offering that a launch asks for.
     pub(crate) fn offering_of(&self, launch: &Launch) -> Offering {
         let request = launch.request.as_ref().and_then(|id| self.request_named(id));
         let types = request.and_then(|request| request.intent.allowed_instance_types.clone());
@@ -208,7 +208,7 @@ impl Yard {
 }
 
 impl Class {
-    /// What the answer to an order by the class's own spec means for its later launches.
+    /// Updates the backoffs after a response to an order by the class's own spec.
     fn answered(&mut self, offering: Offering, came: Came, now: &Now) {
         self.refusal = None;
         match came {
@@ -227,15 +227,15 @@ impl Class {
     }
 }
 
-/// What the answer to a launch means for later launches.
+/// The result of a launch, as far as it matters for later launches.
 enum Came {
     Machines,
     NoneToHave,
-    /// A person must mend something, in the provider's words.
+    /// A person must fix something; the provider's error message.
     Refused(String),
     /// The order failed, and the next one has another token.
     TokenSpent,
-    /// Nobody's failure: the order is asked for again, and the account's buckets set the pace.
+    /// No party's failure: the order is repeated, and the account's request limits set the pace.
     Unclear,
 }
 

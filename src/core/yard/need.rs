@@ -1,21 +1,22 @@
-//! How many machines a request wants: counted in its own record, less the machines that are proved lost.
+//! How many machines does a request want? Counted in its own record, less the machines that are proved lost.
 
 use crate::model::{Request, RequestKey};
 
 use super::Yard;
 
-/// Whether a request wants no machines any more, so that those it held go back.
+/// Returns whether a request no longer wants machines, so that those it held are returned.
 pub(crate) fn gives_back(request: &Request) -> bool {
     request.is_released() || !request.phase().wants_machines()
 }
 
-/// How many machines it should hold: the number it asked for, or the smaller one it settled for at its deadline.
+/// Returns how many machines it should hold: the number that it asked for, or the smaller one that it settled for at
+/// its deadline.
 pub(crate) fn target(request: &Request) -> u32 {
     let (intent, status) = (&request.intent, &request.status);
     status.settled_for.map_or(intent.count, |settled| settled.max(intent.min_count).min(intent.count))
 }
 
-/// How many machines it lacks, by its own record less the machines that are proved lost.
+/// Counts the machines that it lacks, by its own record less the machines that are proved lost.
 pub(crate) fn lacking(yard: &Yard, key: &RequestKey, request: &Request) -> u32 {
     if gives_back(request) {
         return 0;

@@ -1,4 +1,4 @@
-//! What the yard learns from: records as they are read, listed, written or told, and what the other ports answered.
+//! The inputs of the yard: records that are read, listed, written or streamed, and the responses of the other ports.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::model::{
 };
 use crate::ports::{ComputeError, Launched, Machine, MachineState, StateReason};
 
-/// Something this process saw.
+/// A fact that this process observed.
 #[derive(Clone, Debug)]
 pub enum Observation {
     /// A change of the table: the record, or its removal. Changes of one record arrive in their order.
@@ -22,14 +22,14 @@ pub enum Observation {
     Looked(Duration, RecordId, Option<Item>),
     /// A complete list of the table that began at this moment: every key it showed or that was seen otherwise since.
     Listed(Duration, BTreeSet<RecordId>),
-    /// The answer to a launch.
+    /// The response to a launch.
     Ordered(LaunchId, Result<Launched, ComputeError>),
     /// A machine's termination was requested.
     Ended(InstanceArn),
     /// Why a machine ended, in the provider's words. It is observed before the state, so that the end is recorded with
     /// its reason.
     WhyEnded(InstanceArn, StateReason),
-    /// What a machine's console says last (`last_console_line`); none where its provider has none yet.
+    /// The last line of a machine's console (`last_console_line`); none where its provider has none yet.
     Console(InstanceArn, Option<String>),
     /// A machine's state at the provider; none when the provider does not know it.
     Stands(InstanceArn, Option<MachineState>),
@@ -37,7 +37,7 @@ pub enum Observation {
     Announced(InstanceArn),
     /// Machines that a class's queue announced as free.
     Hints(ClassName, Vec<InstanceId>),
-    /// A class's queue did not answer and is not used for a while.
+    /// A class's queue did not respond and is not used for a while.
     QueueDown(ClassName),
     /// A machine's runner was removed at GitHub after its end.
     Swept(InstanceArn),
@@ -45,14 +45,14 @@ pub enum Observation {
     Inventory(Vec<Machine>),
     /// A notice from EC2 about a machine.
     Notice(Notice),
-    /// Whether GitHub answered a call about a machine.
+    /// Whether GitHub responded to a call about a machine.
     GitHub(InstanceArn, bool),
-    /// GitHub takes the runner of a machine's last claim for busy and does not remove it.
+    /// GitHub reports the runner of a machine's last claim as busy and does not remove it.
     RunnerBusy(InstanceArn),
-    /// A call that a machine waits for was not made, to keep within GitHub's limits, and is not for this long.
+    /// A call that a machine waits for was put off for this long, to keep within GitHub's limits.
     PutOff(InstanceArn, Duration),
-    /// GitHub did not give the runner of a machine the label of its claim: its words where it refused, none where
-    /// nobody knows.
+    /// GitHub did not give the runner of a machine the label of its claim: its error message where it refused, none
+    /// where the outcome is unknown.
     LabelFailed(InstanceArn, Option<String>),
     /// GitHub gave the runner of a machine the label of its claim.
     LabelGiven(InstanceArn),
@@ -83,7 +83,7 @@ pub enum Written {
 }
 
 impl Written {
-    /// The record's key.
+    /// Returns the record's key.
     pub fn key(&self) -> RecordId {
         match self {
             Self::Instance(record) => record.key(),

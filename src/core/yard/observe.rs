@@ -1,6 +1,6 @@
-//! Takes observations in: each updates the images and the indexes and returns the units that must be judged again.
-//! Observations are hints with a version and, for what was read, the moment at which the read began: an older image
-//! never replaces a newer one, and a record made anew under the same key is another record.
+//! Processes observations: each updates the images and the indexes and returns the units that must be judged again.
+//! Observations are hints with a version and, for reads, the moment at which the read began: an older image never
+//! replaces a newer one, and a record created anew under the same key is another record.
 
 mod ahead;
 mod github;
@@ -17,7 +17,7 @@ use super::{Former, Now, Observation, Tracked, Unit, UnreadMachine, Written, Yar
 pub(crate) enum Source {
     /// A change of the table, or a write of this process.
     Told,
-    /// A read that began at this moment of the monotonic clock: it shows what was there then, or later.
+    /// A read that began at this moment of the monotonic clock: it shows the state of that moment, or a later one.
     Read(Duration),
 }
 
@@ -25,11 +25,11 @@ pub(crate) enum Source {
 const FORMER_KEPT: Duration = Duration::from_secs(600);
 /// How long the absence of a record is remembered; afterwards it is read again when that matters.
 const ABSENCE_KEPT: Duration = Duration::from_secs(3600);
-/// How long a queue that did not answer is not used.
+/// How long a queue that did not respond is not used.
 const QUEUE_DOWN: Duration = Duration::from_secs(15);
 
 impl Yard {
-    /// Takes one observation into the images and the indexes and returns the units that must be judged again.
+    /// Applies one observation to the images and the indexes and returns the units that must be judged again.
     ///
     /// # Guarantees
     /// - An older image never replaces a newer one. Versions are compared where both images are of one record (same
@@ -143,7 +143,7 @@ impl Yard {
             Kind::Launch => self.take(key, item, source, dirty, |yard, record, dirty| {
                 yard.launch_is(key, record, source, now, dirty)
             }),
-            // No decision depends on it; it is kept to say who leads.
+            // No decision depends on it; it is kept to show which operator leads.
             Kind::Lease => self.take::<Lease>(key, item, source, dirty, |yard, lease, _| {
                 let version = |lease: &Option<Lease>| lease.as_ref().map(|lease| lease.version);
                 if *key == Lease::key_of(Lease::OPERATOR)
@@ -159,20 +159,20 @@ impl Yard {
         }
     }
 
-    /// Whether a read is out of date: a record it does not show was seen since it began, or a record it shows was
-    /// removed since.
+    /// Returns whether a read is out of date: a record that it does not show was seen since it began, or a record that
+    /// it shows was removed since.
     fn outlived(&self, key: &RecordId, item: Option<&Item>, source: Source) -> bool {
         let Source::Read(begun) = source else { return false };
         let seen = self.seen_since(key, begun);
         match item {
             None => seen,
-            // Where one of two images cannot be read, nothing says which is newer.
+            // Where one of two images cannot be read, nothing shows which is newer.
             Some(_) if seen => self.is_unreadable(key),
             Some(_) => self.former.get(key).is_some_and(|former| former.at >= begun),
         }
     }
 
-    /// Which record is known under a key.
+    /// Returns the uid of the record known under a key.
     fn uid_of(&self, id: &RecordId) -> Option<Uid> {
         match id {
             RecordId::Request(id) => self.requests.get(id).and_then(|asked| asked.request.uid.clone()),
@@ -187,9 +187,9 @@ impl Yard {
         }
     }
 
-    /// Whether an image replaces the known one. A read that began after the known image was last seen always does.
-    /// Otherwise the higher version of the same record does, and so does another record under the key, unless that
-    /// record is known to be a former one.
+    /// Returns whether an image replaces the known one. A read that began after the known image was last seen always
+    /// does. Otherwise the higher version of the same record does, and so does another record under the key, unless
+    /// that record is known to be a former one.
     pub(super) fn replaces<T: Versioned + PartialEq>(
         &self,
         key: &RecordId,
@@ -216,14 +216,14 @@ impl Yard {
         }
     }
 
-    /// Remembers that another record stands under a key now.
+    /// Remembers that another record is under a key now.
     pub(super) fn succeeds<T: Versioned>(&mut self, key: &RecordId, old: Option<&Uid>, new: &T, now: &Now) {
         if old != new.uid() {
             self.former.insert(key.clone(), Former { uid: old.cloned(), at: now.mono });
         }
     }
 
-    /// The field that holds when a record was last seen, for records that have one.
+    /// Returns the field that stores when a record was last seen, for records that have one.
     fn place(&mut self, id: &RecordId) -> Option<&mut Duration> {
         match id {
             RecordId::Instance(arn) => self.instances.get_mut(arn).map(|tracked| &mut tracked.there.0),
@@ -251,7 +251,7 @@ impl Yard {
         }
     }
 
-    /// When a record was last seen to be there.
+    /// Returns when a record was last seen to exist.
     fn last_seen(&self, id: &RecordId) -> Option<Duration> {
         let place = match id {
             RecordId::Instance(arn) => self.instances.get(arn).map(|tracked| tracked.there.0),
@@ -270,7 +270,7 @@ impl Yard {
         place.max(self.there.get(id).copied())
     }
 
-    /// Whether a record was seen to be there since a moment.
+    /// Returns whether a record was seen to exist since a moment.
     pub(super) fn seen_since(&self, key: &RecordId, begun: Duration) -> bool {
         self.last_seen(key).is_some_and(|seen| seen >= begun)
     }
@@ -389,7 +389,7 @@ impl Yard {
             class.forget_backoffs(now.mono);
         }
         self.absent.retain(|_, at| at.saturating_add(ABSENCE_KEPT) > now.mono);
-        // Only now is a machine without a record proved lost, so its request waits for another.
+        // Only now is a machine without a record proved lost, so that its request waits for another.
         for request in self.requests.keys().cloned().collect::<Vec<_>>() {
             self.enqueue(&request, now, dirty);
         }

@@ -102,7 +102,7 @@ impl Yard {
         class.pool = new;
         dirty.insert(Unit::Class(name.clone()));
         if adopts {
-            // What one class found out of a runner package holds for the others.
+            // The result of one class's trial of a runner package applies to the others.
             dirty.extend(self.classes.keys().cloned().map(Unit::Class));
         }
         if changed {
@@ -110,7 +110,8 @@ impl Yard {
         }
     }
 
-    /// A person changed a class, which is rare: its indexes are made anew, and all of its units are judged again.
+    /// Rebuilds the indexes of a class that a person changed, which is rare, and marks all of its units to be judged
+    /// again.
     fn class_changed(&mut self, name: &ClassName, dirty: &mut BTreeSet<Unit>) {
         let Some(class) = self.classes.get_mut(name) else { return };
         let pooled = class.pooled.iter().filter_map(|(_, arn)| self.instances.get(arn));
@@ -177,7 +178,7 @@ impl Yard {
             dirty.insert(Unit::Class(name));
         }
         if let Some(launch) = new {
-            // The answer to another launch of the same name says nothing about this one.
+            // The response to another launch of the same name is of no use for this one.
             let same = old.filter(|old| old.launch.uid == launch.uid);
             let (ordered, since) = same.map_or((None, now.mono), |old| (old.ordered, old.since));
             self.launches.insert(id.clone(), TrackedLaunch { launch, ordered, since });

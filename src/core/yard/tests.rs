@@ -66,7 +66,8 @@ fn a_notice_is_settled_when_nothing_remains_to_be_done_at_once() {
     }
 }
 
-/// A class with so many machines, of which the last list lacks some; the last so many of those are young.
+/// Creates a class with so many machines; `missing` of them are not on the last list, and the last `young` of those are
+/// young.
 fn lacking(live: usize, missing: usize, young: usize) -> Option<u32> {
     let mut scene = Scene::with(json!({"max": 50}));
     let machines: Vec<Built> = (0..live)
@@ -110,7 +111,7 @@ fn classes_that_nothing_names_any_more_are_forgotten_at_the_next_list() {
     let listed = Observation::Listed(scene.now.mono, keys);
     scene.see(listed);
     assert_eq!(names(&scene), ["lage", "linux", "mac"], "what waits, has a pool or a machine stays");
-    // What was said of a forgotten class brings it back only where something waits.
+    // A record of a forgotten class brings it back only where a request waits.
     scene.put(&request("4", 1, json!({"resourceClass": "tiny", "phase": "Failed", "version": 9})));
     assert_eq!(names(&scene), ["lage", "linux", "mac"]);
     scene.put(&request("5", 1, json!({"resourceClass": "tiny"})));
@@ -189,8 +190,8 @@ fn what_is_known_is_judged_and_what_nobody_can_read_is_left_alone() {
     }
 }
 
-/// What request 1 holds of `i-1`, which it claimed in the write that made its version 5: whether it is held, out,
-/// running, lost, and lost but still out.
+/// Returns the state of `i-1` for request 1, which claimed it in the write that made its version 5: whether it is held,
+/// out, running, lost, and lost but still out.
 fn holds(built: Option<Built>, prepare: impl FnOnce(&mut Scene)) -> (usize, u32, u32, usize, usize) {
     let mut scene = Scene::with(json!({}));
     scene.put(&holding("1", 1, &["i-1"], json!({})));
@@ -230,7 +231,7 @@ fn what_a_request_holds_is_proved_by_records_as_new_as_its_claim() {
         |schema| holds(None, move |scene| scene.spoil(&crate::model::Instance::key_of(&arn("i-1")), schema));
     assert_eq!((spoilt(None), spoilt(Some(2))), ((1, 0, 0, 0, 0), (1, 0, 0, 0, 0)), "cannot be read");
     let beside = |scene: &mut Scene| {
-        // Neither its agent nor another machine whose name ends alike says anything of it.
+        // Neither its agent nor another machine whose name has the same ending affects it.
         scene.spoil(&Agent::key_of(&arn("i-1")), None);
         scene.spoil(&crate::model::Instance::key_of(&arn("xi-1")), None);
         scene.wait(1);

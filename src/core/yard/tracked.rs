@@ -1,4 +1,4 @@
-//! One record as this process knows it: its last image and what was learned beside it.
+//! One record in this process: its last image and the facts learned besides it.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ pub struct Beat {
     pub at: Duration,
 }
 
-/// A machine: its two records and what this process learned beside them.
+/// A machine: its two records and the facts that this process learned besides them.
 #[derive(Clone, Debug)]
 pub struct Tracked {
     /// The instance record.
@@ -30,7 +30,7 @@ pub struct Tracked {
     pub agent: Option<Agent>,
     /// The first public key of its agent, while the instance record has none.
     pub(crate) first_key: Option<String>,
-    /// The agent's last heartbeat as it was seen here.
+    /// The agent's last heartbeat as this process saw it.
     pub beat: Option<Beat>,
     /// The `heartbeatSeq` that a strong read confirmed after the agent fell silent.
     pub silent: Option<u64>,
@@ -42,7 +42,7 @@ pub struct Tracked {
     pub(crate) why_ended: Option<String>,
     /// When its console was last read, and how often.
     pub(crate) console_read: Option<(Duration, u32)>,
-    /// What its console says last (`last_console_line`), once it was read.
+    /// The last line of its console (`last_console_line`), once it was read.
     pub(crate) console_line: Option<String>,
     /// When it was last described, and how often it was since its termination was first requested.
     pub asked: Option<(Duration, u32)>,
@@ -50,7 +50,7 @@ pub struct Tracked {
     pub missing: bool,
     /// When it was last announced in the pool it is in.
     pub announced: Option<Duration>,
-    /// The claim whose runner GitHub took for busy when it was to be removed.
+    /// The claim whose runner GitHub reported as busy when it was to be removed.
     pub busy_for: Option<ClaimId>,
     /// The claim for which a call to GitHub was put off, and until when.
     pub(crate) put_off: Option<(ClaimId, Duration)>,
@@ -64,29 +64,30 @@ pub struct Tracked {
     pub notice: Option<Interruption>,
     /// Whether EC2 reported a change of state and the machine was not described since.
     pub changed: bool,
-    /// Whether somebody else shortened its deadline in the pool.
+    /// Whether someone other than this operator shortened its deadline in the pool.
     pub(crate) shortened: bool,
-    /// Whether a person's hold was seen to come while it was cleaned, and no operator wrote that its cleaning is over.
+    /// Whether a person's hold was seen to come while it was cleaned, and no operator has stored yet that its cleaning
+    /// is over.
     pub(crate) held_while_cleaned: bool,
     /// When a deadline set by a clock ahead of ours was seen, on the monotonic clock; none for other deadlines, and for
-    /// one that was there from the start.
+    /// one that existed from the start.
     pub(crate) set_ahead: Option<Duration>,
     /// When its two records were last seen, on the monotonic clock.
     pub(crate) there: (Duration, Duration),
 }
 
 impl Tracked {
-    /// GitHub takes the runner of its claim for busy.
+    /// Records that GitHub reports the runner of its claim as busy.
     pub(super) fn runner_busy(&mut self) {
         self.busy_for = self.instance.claim.as_ref().map(|claim| claim.id.clone());
     }
 
-    /// A call to GitHub for its claim was put off until then.
+    /// Records that a call to GitHub for its claim was put off until this time.
     pub(super) fn put_off(&mut self, until: Duration) {
         self.put_off = self.instance.claim.as_ref().map(|claim| (claim.id.clone(), until));
     }
 
-    /// GitHub did not set the label of its claim: it refused, or nobody knows.
+    /// Records that GitHub did not set the label of its claim: it refused, or the outcome is unknown.
     pub(super) fn label_failed(&mut self, refused: bool) {
         let Some(claim) = &self.instance.claim else { return };
         let before = self.unlabelled.as_ref().filter(|(of, _)| *of == claim.id);
@@ -94,7 +95,7 @@ impl Tracked {
         self.unlabelled = Some((claim.id.clone(), if refused { u32::MAX } else { times }));
     }
 
-    /// The record of the machine changed from this one.
+    /// Processes a change of the machine's record from this image.
     pub(super) fn rested(&mut self, old: &Instance, now: Duration) {
         if self.instance.pooled_at() != old.pooled_at() {
             self.rest = RestOf::default();
@@ -134,19 +135,19 @@ impl Tracked {
         }
     }
 
-    /// The notice that counts: termination before a rebalance recommendation, the earlier before the later.
+    /// Returns the notice that counts: termination before a rebalance recommendation, the earlier before the later.
     pub fn interruption(&self) -> Option<&Interruption> {
         let told = self.agent.as_ref().and_then(|agent| agent.interruption.as_ref());
         told.into_iter().chain(self.notice.as_ref()).min_by_key(|notice| Self::weight(notice))
     }
 
-    /// The notice that counts of two.
+    /// Returns the one of two notices that counts.
     pub(crate) fn graver(one: Interruption, other: Interruption) -> Interruption {
         if Self::weight(&other) < Self::weight(&one) { other } else { one }
     }
 
-    /// When its agent last beat; none unless the machine is live, its agent has beaten and its agent record can be
-    /// read.
+    /// Returns when its agent last sent a heartbeat; none unless the machine is live, its agent has sent one and its
+    /// agent record can be read.
     pub(crate) fn spoke_at(&self) -> Option<Duration> {
         let speaks = self.instance.state().live() && self.agent.is_some();
         self.beat.filter(|beat| speaks && beat.seq > 0).map(|beat| beat.at)
@@ -159,18 +160,18 @@ impl Tracked {
         }
     }
 
-    /// The account at GitHub of its present or last claim, in lower case.
+    /// Returns the account at GitHub of its present or last claim, in lower case.
     pub(crate) fn account(&self) -> Option<String> {
         let request = self.instance.claim.as_ref()?.request.request()?;
         Some(request.repository.folded().owner().to_owned())
     }
 
-    /// Whether EC2 only expects to take it back.
+    /// Returns whether EC2 only expects to take it back.
     pub(crate) fn is_at_risk(&self) -> bool {
         self.interruption().is_some() && !self.is_interrupted()
     }
 
-    /// Whether EC2 will end it for certain, and did not only recommend to rebalance.
+    /// Returns whether EC2 will end it for certain, and did not only recommend to rebalance.
     pub(crate) fn is_interrupted(&self) -> bool {
         self.interruption().is_some_and(|notice| match notice.action {
             InterruptionAction::Terminate | InterruptionAction::Stop => true,
@@ -179,7 +180,7 @@ impl Tracked {
     }
 }
 
-/// A request: its record and what this process learned beside it.
+/// A request: its record and the facts that this process learned besides it.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
     /// The record.
@@ -192,21 +193,21 @@ pub(crate) struct Asked {
     pub(crate) refused: Option<String>,
 }
 
-/// The last answer to a launch, not recorded yet.
+/// The last response to a launch, not recorded yet.
 #[derive(Clone, Debug)]
 pub struct Ordered {
-    /// The answer.
+    /// The response.
     pub answer: Result<Launched, ComputeError>,
-    /// When, on the monotonic clock.
+    /// Its time, on the monotonic clock.
     pub at: Duration,
     /// How many calls were made.
     pub times: u32,
-    /// When the first of the answers in a row came that say the same of the token: spent, or not.
+    /// The time of the first response in the current row that agrees about the token: spent, or not.
     pub since: Duration,
 }
 
 impl Ordered {
-    /// The next answer to an order, after the ones before.
+    /// Combines a response to an order with the ones before.
     pub(crate) fn after(before: Option<&Self>, answer: Result<Launched, ComputeError>, at: Duration) -> Self {
         let spent = matches!(answer, Err(ComputeError::TokenSpent(_)));
         let same = before.filter(|before| spent == matches!(before.answer, Err(ComputeError::TokenSpent(_))));
@@ -219,12 +220,12 @@ impl Ordered {
     }
 }
 
-/// A launch: its record and what this process learned of it.
+/// A launch: its record and the facts that this process learned about it.
 #[derive(Clone, Debug)]
 pub struct TrackedLaunch {
     /// The record.
     pub launch: Launch,
-    /// The last answer.
+    /// The last response.
     pub ordered: Option<Ordered>,
     /// When it was first seen.
     pub since: Duration,
@@ -239,20 +240,20 @@ pub(crate) struct Former {
     pub(crate) at: Duration,
 }
 
-/// What is known of a machine whose record cannot be read.
+/// The known facts about a machine whose record cannot be read.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct UnreadMachine {
-    /// The class in which it counts as live: the class that the record names, unless the record says that the machine
+    /// The class in which it counts as live: the class that the record names, unless the record shows that the machine
     /// ended.
     pub(crate) class: Option<ClassName>,
-    /// Its deadline: what the record still says, else what it said when it could be read.
+    /// Its deadline: the one still in the record, else the one from when the record could be read.
     pub(crate) deadline: Option<Timestamp>,
     /// The request that held it, or had it cleaned, when the record could be read.
     pub(crate) held_by: Option<RecordId>,
 }
 
 impl UnreadMachine {
-    /// What the last readable image says.
+    /// Takes the facts from the last readable image.
     pub(crate) fn after(tracked: &Tracked) -> Self {
         let instance = &tracked.instance;
         let holds = match instance.life {

@@ -1,5 +1,6 @@
-//! What is known of unreadable or newer records that others depend on. One rule (contract, section 1): such a record
-//! costs nobody a machine and settles nothing. Machines of a class that cannot be read get the contract's idle time.
+//! The known facts about unreadable or newer records that others depend on. One rule (contract, section 1): such a
+//! record costs no request a machine and settles nothing. Machines of a class that cannot be read get the contract's
+//! idle time.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,21 +12,21 @@ use crate::model::{
 
 use super::{Tracked, Unit, UnreadMachine, Yard};
 
-/// What is known of a class's record.
+/// The state of a class's record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ClassRecord<'a> {
     /// It can be read.
     Read(&'a Pool),
     /// It exists and cannot be read, or is of a newer schema.
     Unreadable,
-    /// No record was seen, and no strong read has said that there is none.
+    /// No record was seen, and no strong read has found that there is none.
     Unseen,
     /// A strong read did not find it: the class does not exist any more.
     Deleted,
 }
 
 impl<'a> ClassRecord<'a> {
-    /// What is known of the record of this class.
+    /// Returns the state of the record of this class.
     pub(crate) fn of(yard: &'a Yard, class: &ClassName) -> Self {
         if let Some(pool) = yard.pool(class) {
             return Self::Read(pool);
@@ -40,7 +41,7 @@ impl<'a> ClassRecord<'a> {
         }
     }
 
-    /// How long a machine that enters the pool of this class stays there.
+    /// Returns how long a machine that enters the pool of this class stays there.
     pub(crate) fn idle_time(self) -> Duration {
         match self {
             Self::Read(pool) => pool.idle_time(),
@@ -51,13 +52,14 @@ impl<'a> ClassRecord<'a> {
     }
 }
 
-/// Whether the agent record of a machine can be read. A missing or unreadable one says nothing about the machine.
+/// Returns whether the agent record of a machine can be read. A missing or unreadable record proves nothing about the
+/// machine.
 pub(crate) fn agent_is_known(tracked: &Tracked) -> bool {
     tracked.agent.is_some()
 }
 
 impl Yard {
-    /// Counts a machine whose agent's record cannot be read as no idle one, as long as that is so: no request gets it.
+    /// Stops counting a machine as idle while its agent's record cannot be read: no request gets it.
     pub(super) fn agent_read_or_not(&mut self, arn: &InstanceArn, dirty: &mut BTreeSet<Unit>) {
         let unread = self.is_unreadable(&Agent::key_of(arn));
         let Some(instance) = self.instances.get(arn).map(|tracked| &tracked.instance) else { return };
@@ -71,7 +73,7 @@ impl Yard {
         }
     }
 
-    /// A unit's record, and its newest image as one that cannot be read: for a unit that this program fails to judge.
+    /// Returns a unit's record, and its newest image as an unreadable one: for a unit that this program fails to judge.
     /// Without an image nothing is known of the record.
     pub fn as_unreadable(&self, unit: &Unit) -> (RecordId, Option<Item>) {
         let (key, item) = match unit {
@@ -94,8 +96,8 @@ impl Yard {
         (key, spoilt)
     }
 
-    /// Notes a machine whose record cannot be read. It may be running: it counts towards its class's `max` as long as
-    /// the record names the class and does not say that the machine ended, and its request waits for it.
+    /// Records a machine whose record cannot be read. It may be running: it counts towards its class's `max` as long as
+    /// the record names the class and does not show that the machine ended, and its request waits for it.
     pub(super) fn note_unread(
         &mut self,
         key: &RecordId,

@@ -8,13 +8,13 @@ thread_local! {
     static VISITS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
-/// A record, or its place in an index, is looked at.
+/// Counts a visit of a record, or of its place in an index.
 #[cfg(test)]
 pub(crate) fn visited() {
     VISITS.with(|visits| visits.set(visits.get() + 1));
 }
 
-/// How many were looked at on this thread since this was last asked.
+/// Returns the number of visits on this thread since the last call.
 #[cfg(test)]
 pub(crate) fn take() -> u64 {
     VISITS.with(|visits| visits.replace(0))

@@ -1,4 +1,4 @@
-//! Sends a large JSON text compressed to whoever can read that: a browser behind a port-forward gets a tenth.
+//! Compresses a large JSON text for clients that support it: a browser behind a port-forward receives a tenth.
 
 use std::io::{self, Write};
 
@@ -9,10 +9,10 @@ use flate2::write::GzEncoder;
 
 use super::page::sealed;
 
-/// Shorter texts are sent as they are.
+/// Shorter texts are sent uncompressed.
 const SMALLEST: usize = 4096;
 
-/// The text as an answer to a request with these headers.
+/// Returns the text as a response to a request with these headers.
 pub(super) fn json(text: String, asked: &HeaderMap) -> Response {
     let kind = (header::CONTENT_TYPE, "application/json");
     let vary = (header::VARY, "accept-encoding");

@@ -1,4 +1,4 @@
-//! What only pages send is refused on loopback (`runyard_core::host`).
+//! Refuses requests on loopback that only web pages send (`runyard_core::host`).
 
 use axum::extract::Request;
 use axum::http::header::{HOST, ORIGIN};
@@ -7,7 +7,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use runyard_core::host::of_a_page;
 
-/// Refuses what was sent to a name, and what a page of another origin sent.
+/// Refuses requests to a host name, and those from a page of another origin.
 pub(crate) async fn refuse_pages(request: Request, next: Next) -> Response {
     let headers = request.headers();
     let text = |name: HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or_default());

@@ -1,5 +1,5 @@
-//! The page a person looks at: one document, made of nothing but what stands in this program, that may load nothing and
-//! run nothing but itself, its data and its icon.
+//! The status page: one document that is compiled into this program and may load and run only itself, its data and its
+//! icon.
 
 use std::sync::LazyLock;
 
@@ -27,7 +27,7 @@ const PAGE: &str = concat!(
 /// Its icon.
 const ICON: &str = include_str!("page/icon.svg");
 
-/// What a browser may do with it: its own style and script by their digests, the data and the icon of this server,
+/// The content security policy: its own style and script by their digests, the data and the icon of this server,
 /// nothing else.
 static POLICY: LazyLock<String> = LazyLock::new(|| {
     format!(
@@ -37,18 +37,18 @@ static POLICY: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-/// The text between two tags, each of which is there once.
+/// Returns the text between two tags that each occur once.
 fn between<'a>(page: &'a str, open: &str, close: &str) -> &'a str {
     let (_, rest) = page.split_once(open).expect("the page has this tag");
     rest.split_once(close).expect("and it is closed").0
 }
 
-/// As a content security policy names a text.
+/// Returns the digest of a text in the form of a content security policy.
 fn digest(text: &str) -> String {
     format!("sha256-{}", STANDARD.encode(Sha256::digest(text)))
 }
 
-/// Beside what is given: not kept, not guessed at, not told on.
+/// Adds headers to the given ones: no caching, no sniffing, no referrer.
 pub(super) fn sealed<const N: usize>(
     more: [(HeaderName, &'static str); N],
 ) -> impl axum::response::IntoResponseParts {
@@ -91,7 +91,7 @@ mod tests {
             let found = PAGE.replace("http://www.w3.org/2000/svg", "");
             assert!(!found.contains(outside), "{outside}");
         }
-        // AWS's console is the one place outside that the page itself knows, and a person goes there by a link.
+        // AWS's console is the only external address in the page, and a person follows it by a link.
         assert_eq!(PAGE.matches("https:").count(), PAGE.matches("https://${region}.console.").count());
         assert_eq!(PAGE.matches("fetch(").count(), 1);
     }

@@ -1,5 +1,5 @@
-//! Serves HTTP to strangers: whoever sends half a request, or opens connections and leaves them, cannot keep the others
-//! out. axum's own server has neither a deadline for headers nor a bound on connections.
+//! An HTTP server for untrusted clients: incomplete requests and idle connections cannot keep others out. axum's own
+//! server has neither a deadline for headers nor a limit on connections.
 
 use std::collections::VecDeque;
 use std::io;
@@ -14,18 +14,18 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-/// How long a client may take for the header of a request, and be silent between two.
+/// Timeout of a request's header, and of the pause between two requests.
 pub const HEADER: Duration = Duration::from_secs(5);
-/// How long a connection lives; one that is used for longer is opened anew.
+/// Maximum lifetime of a connection; clients that need more open a new one.
 const LIFE: Duration = Duration::from_secs(60);
-/// Connections at a time. One more ends the oldest, so that a flood never keeps a probe out.
+/// Maximum number of connections. One more closes the oldest, so that a flood never keeps a probe out.
 pub const CONNECTIONS: usize = 128;
-/// How long answers in progress may take once the server ends.
+/// Timeout of responses in progress once the server stops.
 const FAREWELL: Duration = Duration::from_secs(2);
-/// How long to wait after the system refused a connection, for want of descriptors say.
+/// The pause after the system refused a connection, for example without free descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Answers until `shutdown`, then finishes what is in progress for at most two seconds.
+/// Serves until `shutdown`, then finishes requests in progress for at most two seconds.
 ///
 /// # Guarantees
 /// At most [`CONNECTIONS`] are open at a time, each for at most a minute and [`FAREWELL`].
@@ -55,7 +55,7 @@ pub async fn serve(listener: TcpListener, router: Router, shutdown: Cancellation
     Ok(())
 }
 
-/// One connection, until its client leaves, is too slow, or its time is over.
+/// Serves one connection, until its client closes it, is too slow, or its lifetime ends.
 async fn converse(stream: TcpStream, router: Router, shutdown: CancellationToken) {
     let service = TowerToHyperService::new(router);
     let served = http1::Builder::new()

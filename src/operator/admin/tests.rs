@@ -1,4 +1,4 @@
-//! The admin port, asked over real connections on a port the system chose.
+//! The admin port over real connections, on a port chosen by the system.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -31,7 +31,7 @@ async fn running() -> Running {
     Running { address, health, clock, shutdown, server }
 }
 
-/// Status, head and body.
+/// Sends a request and returns status, head and body.
 async fn ask(address: SocketAddr, method: &str, path: &str) -> (u16, String, String) {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let request = format!("{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
@@ -153,7 +153,7 @@ async fn half_a_request_is_not_waited_for() {
     let running = running().await;
     let mut stream = TcpStream::connect(running.address).await.unwrap();
     stream.write_all(b"GET /livez HTTP/1.1\r\nHost: ").await.unwrap();
-    // Once the server has read it, five seconds pass in no time.
+    // Once the server has read it, five seconds pass instantly.
     tokio::time::pause();
     let mut answer = Vec::new();
     let ended = tokio::time::timeout(Duration::from_secs(600), stream.read_to_end(&mut answer)).await;
@@ -169,7 +169,7 @@ async fn a_flood_of_idle_connections_keeps_nobody_out() {
     }
     let (status, _, body) = ask(running.address, "GET", "/livez").await;
     assert_eq!((status, body.as_str()), (200, "ok\n"));
-    // The oldest were ended for those who came later.
+    // The oldest were closed for the later ones.
     let mut byte = [0; 1];
     assert_eq!(idle[0].read(&mut byte).await.unwrap_or(0), 0);
 }
@@ -241,7 +241,7 @@ async fn five_hundred_machines_and_three_hundred_requests_are_sent_in_300_kb() {
         "{head}"
     );
     assert!(answer.len() < 300 * 1024, "{}", answer.len());
-    // Whoever cannot read that gets it as it is.
+    // A client without support for it gets the uncompressed text.
     let (_, head, body) = ask(running.address, "GET", "/status.json").await;
     assert!(!head.contains("content-encoding"), "{head}");
     let body: serde_json::Value = serde_json::from_str(&body).unwrap();

@@ -1,4 +1,5 @@
-//! The doorbell on SQS: the standard queue `<table>-doorbell`, whose messages say nothing and expire after a minute.
+//! The doorbell on SQS: the standard queue `<table>-doorbell`, whose messages are empty signals and expire after a
+//! minute.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -15,13 +16,14 @@ use crate::store::{retries, timeouts};
 
 /// Longest wait for messages in one receive, in seconds (SQS).
 const WAIT: i32 = 20;
-/// A receive that waits must not be taken for one that hangs: so much longer than it waits does a call take at most.
+/// A receive that waits must not count as hanging: a call takes at most this much longer than it waits.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Most messages of one receive (SQS): they all say the same.
+/// Maximum number of messages of one receive (SQS): they are all equal.
 const BATCH: i32 = 10;
 /// How long a received message is hidden, in seconds: longer than it lives, so that no call deletes it.
 const HIDDEN: i32 = 10 * RETENTION;
-/// How long a message lives, in seconds: the least that SQS allows. Who hears an older ring has long looked.
+/// How long a message lives, in seconds: the minimum of SQS. A listener needs no older ring, because it has looked
+/// since.
 pub(super) const RETENTION: i32 = 60;
 
 /// The doorbell of one table on SQS.
@@ -30,19 +32,19 @@ pub struct SqsDoorbell {
     name: String,
     client: Client,
     wait: i32,
-    /// Where the queue is, once that is known.
+    /// The queue's address, once it is known.
     url: Mutex<Option<String>>,
 }
 
 impl SqsDoorbell {
-    /// The doorbell of `table` for whoever waits for rings, reached as `config` says. Nothing is sent yet.
+    /// Connects a listener to the doorbell of `table`, configured by `config`. No call is made yet.
     pub fn connect(table: &TableName, config: &SdkConfig) -> Self {
         let attempt = Duration::from_secs(WAIT.unsigned_abs().into()) + PATIENCE;
         let patient = timeouts().to_builder().read_timeout(attempt).operation_attempt_timeout(attempt);
         Self::with(table, config, WAIT, patient.operation_timeout(attempt * 3).build())
     }
 
-    /// The same for whoever rings: no call of it waits for a message.
+    /// Connects a ringer: none of its calls waits for a message.
     pub fn impatient(table: &TableName, config: &SdkConfig) -> Self {
         Self::with(table, config, 0, timeouts())
     }
@@ -70,7 +72,7 @@ impl SqsDoorbell {
         Ok(url)
     }
 
-    /// Forgets where the queue is when it turns out to be gone: another may be made.
+    /// Drops the queue's address when the queue turns out to be gone, because another may be created.
     fn judged(&self, error: QueueError) -> QueueError {
         if error == QueueError::Missing {
             *self.known() = None;
@@ -86,7 +88,7 @@ impl Doorbell for SqsDoorbell {
     }
 
     async fn ring(&self) -> Result<(), QueueError> {
-        // SQS takes no empty body.
+        // SQS refuses an empty body.
         let call = self.client.send_message().queue_url(self.url().await?).message_body("ring");
         call.send().await.map(|_| ()).map_err(|error| self.judged(classify(&error)))
     }

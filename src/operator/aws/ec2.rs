@@ -43,7 +43,7 @@ pub use self::template::{TemplateChange, delete_template};
 
 /// Longest wait for a connection.
 const CONNECT: Duration = Duration::from_secs(2);
-/// Longest wait for one attempt of a call; an instant fleet answers when its machines are there.
+/// Longest wait for one attempt of a call; an instant fleet responds when its machines exist.
 const ATTEMPT_TIME: Duration = Duration::from_secs(20);
 /// Longest wait for a call, all attempts together.
 const CALL: Duration = Duration::from_secs(45);
@@ -51,18 +51,18 @@ const CALL: Duration = Duration::from_secs(45);
 const PAGE: i32 = 500;
 /// Most values of one filter (EC2).
 const VALUES: usize = 200;
-/// Of how many machines it is kept why they ended.
+/// Number of machines whose end reason is cached.
 const REASONS: usize = 10_000;
-/// How long a template that was looked at counts as good.
+/// How long a checked template counts as good.
 const KNOWN_GOOD: Duration = Duration::from_secs(60);
 
-/// A template that was good when it was last looked at.
+/// A template that was good when it was last checked.
 #[derive(Debug)]
 struct Good {
-    /// For which class, and which image of it.
+    /// The class's launch settings, and its image.
     wanted: (LaunchTemplate, Option<String>),
     template: Template,
-    /// How long that holds.
+    /// The end of its validity.
     until: Instant,
 }
 
@@ -72,23 +72,23 @@ pub struct Ec2Compute {
     client: Client,
     region: String,
     options: Ec2Options,
-    /// The templates that were good when they were last looked at.
+    /// The templates that were good when they were last checked.
     good: Mutex<BTreeMap<ClassName, Good>>,
-    /// Why machines ended, as far as EC2 said so when it was last asked for them.
+    /// The end reasons of machines from EC2's last response about them.
     reasons: Mutex<BTreeMap<InstanceId, StateReason>>,
-    /// The subnets that were looked at lately.
+    /// The recently described subnets.
     subnets: Subnets,
-    /// What EC2 lacked lately.
+    /// The recent shortages of EC2.
     shortages: Shortages,
 }
 
 impl Ec2Compute {
-    /// The machines of a table, reached as `config` says. Nothing is sent yet.
+    /// Connects to the machines of a table, configured by `config`. No call is made yet.
     pub fn connect(options: Ec2Options, config: &SdkConfig) -> Self {
         Self::within(options, config, ATTEMPT_TIME, CALL)
     }
 
-    /// The same, with other limits: for an attempt (usually 20 s), and for a call with all its attempts (45 s).
+    /// Connects with other timeouts: for an attempt (usually 20 s), and for a call with all its attempts (45 s).
     pub fn within(options: Ec2Options, config: &SdkConfig, attempt: Duration, call: Duration) -> Self {
         let timeouts = TimeoutConfig::builder()
             .connect_timeout(CONNECT)
@@ -109,8 +109,8 @@ impl Ec2Compute {
         }
     }
 
-    /// What keeping a class's launch template equal to its spec would take, and in which fields it differs; nothing is
-    /// changed.
+    /// Returns the change that would make a class's launch template equal to its spec, and the differing fields;
+    /// nothing is changed.
     ///
     /// # Errors
     /// Its spec or its template cannot be used, or EC2 cannot be reached.
@@ -129,7 +129,7 @@ impl Ec2Compute {
         self.templates().ensure(spec, None).await.map(|(_, change)| change)
     }
 
-    /// Whether there are a runner package and an agent for a class's machines.
+    /// Checks that there are a runner package and an agent for a class's machines.
     ///
     /// # Errors
     /// The key of the operator's file that lacks one.
@@ -137,10 +137,10 @@ impl Ec2Compute {
         self.templates().check_packages(spec)
     }
 
-    /// What EC2 knows of the subnets and security groups a class names.
+    /// Describes the subnets and security groups of a class at EC2.
     ///
     /// # Errors
-    /// EC2 cannot be reached, or may not be asked.
+    /// EC2 cannot be reached, or denies the call.
     pub async fn network(&self, spec: &PoolSpec) -> Result<Network, ComputeError> {
         subnets::network(&self.client, spec).await
     }
@@ -169,7 +169,7 @@ impl Ec2Compute {
         Ok(template)
     }
 
-    /// Every instance that is meant, all pages, each once.
+    /// Returns every matching instance, over all pages, without duplicates.
     async fn instances(&self, which: &Which) -> Result<Vec<Machine>, CallError> {
         let asked = self.client.describe_instances().set_filters(Some(which.filters())).into_paginator();
         let mut pages = asked.page_size(PAGE).send();
@@ -183,7 +183,7 @@ impl Ec2Compute {
         Ok(found.into_values().collect())
     }
 
-    /// Keeps why machines ended; EC2 itself forgets them within the hour.
+    /// Caches the end reasons of machines; EC2 itself drops them within the hour.
     fn remember(&self, reservations: &[Reservation]) {
         let instances = reservations.iter().flat_map(|reservation| reservation.instances());
         let mut reasons = self.reasons.lock().unwrap_or_else(PoisonError::into_inner);
@@ -193,7 +193,7 @@ impl Ec2Compute {
         }
     }
 
-    /// By a filter, which leaves out the unknown; asking for them by id would be refused as a whole.
+    /// Describes machines with a filter, which omits unknown ones; a request by id would be refused as a whole.
     async fn known<'a>(&self, ids: impl Iterator<Item = &'a str>) -> Result<Vec<Machine>, CallError> {
         let ids: Vec<String> = ids.map(str::to_owned).collect();
         let mut found = Vec::new();

@@ -1,5 +1,4 @@
-//! Whether calls go where AWS's own settings say: to the endpoints of FIPS 140, and to those of both families of
-//! addresses.
+//! Checks that calls use the endpoints of AWS's own settings: those of FIPS 140, and the dual-stack ones.
 
 use std::sync::{Arc, Mutex};
 
@@ -17,7 +16,7 @@ use crate::model::{ClassName, RecordId, TableName};
 use crate::ports::{PoolQueue as _, Store as _};
 use crate::store::DynamoStore;
 
-/// Notes where each call goes, and connects to nothing.
+/// Records the host of each call, and connects to nothing.
 #[derive(Clone, Debug, Default)]
 struct Noted(Arc<Mutex<Vec<String>>>);
 

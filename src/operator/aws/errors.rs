@@ -1,5 +1,5 @@
 //! Maps SQS's error codes to the errors of the ports. The codes are those of the API reference (each action's "Errors")
-//! and their older names, which the service still sends; no other module knows them.
+//! and their older names, which the service still sends; no other module contains them.
 
 use aws_sdk_sqs::config::http::HttpResponse;
 use aws_sdk_sqs::error::{ProvideErrorMetadata, SdkError};
@@ -7,7 +7,7 @@ use aws_sdk_sqs::error::{ProvideErrorMetadata, SdkError};
 use crate::ports::QueueError;
 use crate::store::failure::Failure;
 
-/// The queue port's error for any call.
+/// Converts an error of any call to the queue port's error.
 pub(super) fn queue<E>(error: &SdkError<E, HttpResponse>) -> QueueError
 where
     E: std::error::Error + ProvideErrorMetadata + 'static,

@@ -18,7 +18,7 @@ use crate::store::{retries, timeouts};
 
 /// Longest wait for messages in one receive, in seconds (SQS).
 const WAIT: i32 = 20;
-/// A receive that waits must not be taken for one that hangs: so much longer than it waits does a call take at most.
+/// A receive that waits must not count as hanging: a call takes at most this much longer than it waits.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Most messages of one call (SQS).
 const BATCH: usize = 10;
@@ -33,14 +33,14 @@ pub struct SqsNotices {
 }
 
 impl SqsNotices {
-    /// The queue of this name, reached as `config` says. Nothing is sent yet.
+    /// Connects to the queue with this name, configured by `config`. No call is made yet.
     pub fn connect(name: &str, config: &SdkConfig) -> Self {
         let attempt = Duration::from_secs(WAIT.unsigned_abs().into()) + PATIENCE;
         let patient = timeouts().to_builder().read_timeout(attempt).operation_attempt_timeout(attempt);
         Self::with(name, config, WAIT, patient.operation_timeout(attempt * 3).build())
     }
 
-    /// The same, which does not wait for messages.
+    /// Connects without waiting for messages in a receive.
     pub fn impatient(name: &str, config: &SdkConfig) -> Self {
         Self::with(name, config, 0, timeouts())
     }
@@ -92,7 +92,7 @@ impl Notices for SqsNotices {
             let entries = entries.map_err(|error| QueueError::Invalid(error.to_string()))?;
             let call = self.client.delete_message_batch().queue_url(self.url().await?);
             let done = call.set_entries(Some(entries)).send().await.map_err(|error| classify(&error))?;
-            // What was not removed comes again and is acknowledged again.
+            // A message that was not deleted is received and acknowledged again.
             if let Some(failed) = done.failed.iter().find(|failed| !failed.sender_fault()) {
                 let (count, code) = (done.failed.len(), failed.code());
                 return Err(QueueError::Unreachable(format!("{count} messages were not removed: {code}")));

@@ -1,5 +1,5 @@
-//! Compares the queues of a yard with what the contract requires, including their dead-letter queues, and repairs
-//! differences. Other settings of a queue stay as people set them.
+//! Compares the queues of a yard with the requirements of the contract, including their dead-letter queues, and repairs
+//! differences. Other settings of a queue remain as people set them.
 
 use aws_config::SdkConfig;
 use aws_sdk_sqs::types::QueueAttributeName as Name;
@@ -13,10 +13,11 @@ use crate::model::{ClassName, DOORBELL, TableName};
 use crate::ports::QueueError;
 use crate::store::{Difference, retries, timeouts};
 
-/// How often a notice is received before SQS puts it aside: the lease's holder needs a few for one it acts on later.
+/// How often a notice is received before SQS moves it to the dead letters: the leader needs a few receives for one that
+/// it acts on later.
 const NOTICE_RECEIVES: u32 = 10;
 
-/// A queue that there should be.
+/// A required queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WantedQueue {
     /// Its name.
@@ -26,29 +27,29 @@ pub struct WantedQueue {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
-    /// Who is free.
+    /// Announcements of free machines.
     Pool,
-    /// What EventBridge tells.
+    /// Notices from EventBridge.
     Notices,
-    /// Rings of whoever writes an intent.
+    /// Rings from writers of intents.
     Doorbell,
-    /// What another queue puts aside.
+    /// Dead letters of another queue.
     Dead,
 }
 
 impl WantedQueue {
-    /// A class's queue of dead letters, then its queue.
+    /// Returns a class's dead-letter queue, then its queue.
     pub fn of_class(table: &TableName, class: &ClassName) -> [Self; 2] {
         let name = format!("{table}-{class}");
         [Self { name: dead(&name), role: Role::Dead }, Self { name, role: Role::Pool }]
     }
 
-    /// The dead letters of the queue of interruptions, then that queue.
+    /// Returns the dead-letter queue of the queue of interruptions, then that queue.
     pub fn of_interruptions(name: &str) -> [Self; 2] {
         [Self { name: dead(name), role: Role::Dead }, Self { name: name.to_owned(), role: Role::Notices }]
     }
 
-    /// The doorbell: its rings are worth nothing after a minute, and have no dead letters.
+    /// Returns the doorbell: its rings are useless after a minute, and have no dead letters.
     pub fn of_doorbell(table: &TableName) -> Self {
         Self { name: format!("{table}-{DOORBELL}"), role: Role::Doorbell }
     }
@@ -65,7 +66,7 @@ impl WantedQueue {
         self.receives().map(|most| format!("to {} after {most} receives", dead(&self.name)))
     }
 
-    /// How the redrive policy of a queue that is there differs from the one wanted.
+    /// Returns how the redrive policy of an existing queue differs from the wanted one.
     fn redrive_differs(&self, policy: Option<&str>) -> Option<Difference> {
         let (most, wanted) = (self.receives()?, self.redrive_wanted()?);
         let told = policy.and_then(|policy| serde_json::from_str::<Value>(policy).ok());
@@ -90,12 +91,12 @@ impl WantedQueue {
     }
 }
 
-/// How a queue stands to what it should be.
+/// The state of a queue compared with its requirements.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum QueueState {
-    /// There is none of that name; what it would be made with.
+    /// The queue does not exist; the attributes with which it would be created.
     Missing(Vec<Difference>),
-    /// It is there; no differences means that it is as it should be.
+    /// The queue exists; without differences it is correct.
     Present(Vec<Difference>),
 }
 
@@ -106,13 +107,13 @@ pub struct Queues {
 }
 
 impl Queues {
-    /// Reached as `config` says. Nothing is sent yet.
+    /// Connects with `config`. No call is made yet.
     pub fn connect(config: &SdkConfig) -> Self {
         let config = config::Builder::from(config).retry_config(retries()).timeout_config(timeouts());
         Self { client: Client::from_conf(config.build()) }
     }
 
-    /// How a queue stands to what it should be. Changes nothing.
+    /// Compares a queue with its requirements. Changes nothing.
     ///
     /// # Errors
     /// Those of the queues; a missing queue is not one.
@@ -127,14 +128,14 @@ impl Queues {
         differences.extend(queue.redrive_differs(told.get(&Name::RedrivePolicy).map(String::as_str)));
         let policy = told.get(&Name::Policy).is_some_and(|policy| !policy.is_empty());
         match queue.role {
-            // One that people wrote stays: it may say more.
+            // A policy that people wrote remains: it may grant more.
             Role::Notices if !policy => differences.push(missing("Policy", SENDERS.to_owned())),
             Role::Notices | Role::Pool | Role::Doorbell | Role::Dead => {}
         }
         Ok(QueueState::Present(differences))
     }
 
-    /// Makes a queue, or mends what of it differs. The queue of its dead letters must be there.
+    /// Creates a queue, or corrects its differences. Its dead-letter queue must exist.
     ///
     /// # Errors
     /// Those of the queues.
@@ -149,7 +150,7 @@ impl Queues {
         Ok(state)
     }
 
-    /// Deletes a queue with what is in it; answers whether there was one.
+    /// Deletes a queue with its messages; returns whether there was one.
     ///
     /// # Errors
     /// Those of the queues.
@@ -212,10 +213,10 @@ impl Queues {
     }
 }
 
-/// What the policy of the queue of notices says, for a person.
+/// The description of the policy of the queue of notices, for people.
 const SENDERS: &str = "EventBridge of this account may send";
 
-/// Lets EventBridge's rules of the queue's own account send, and nobody else from outside.
+/// Returns a policy that lets EventBridge's rules of the queue's own account send, and no other outside sender.
 fn senders(arn: &str) -> Value {
     let account = arn.split(':').nth(4).unwrap_or_default();
     json!({"Version": "2012-10-17", "Statement": [{
@@ -232,7 +233,7 @@ fn missing(what: &'static str, wanted: String) -> Difference {
     Difference { what, wanted, found: "nothing".to_owned() }
 }
 
-/// What a queue is made with.
+/// Returns the attributes with which a queue is created.
 fn birth(queue: &WantedQueue) -> Vec<Difference> {
     match queue.role {
         Role::Dead => vec![missing("MessageRetentionPeriod", DEAD_LETTERS_KEPT.to_string())],

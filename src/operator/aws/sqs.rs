@@ -17,16 +17,17 @@ use crate::model::{ClassName, PoolMessage, TableName};
 use crate::ports::{PoolQueue, QueueDepth, QueueError, Received};
 use crate::store::{retries, timeouts};
 
-/// How long a received message stays hidden, in seconds: much longer than a claim takes, much shorter than a person
-/// waits for a machine whose operator died holding its message.
+/// How long a received message stays hidden, in seconds: much longer than a claim takes, and much shorter than a person
+/// waits for a machine if the operator died while holding its message.
 pub(super) const VISIBILITY: i32 = 30;
-/// How often a message is received before SQS itself puts it aside; giving back counts as a receive.
+/// How often a message is received before SQS itself moves it to the dead letters; making it visible again counts as a
+/// receive.
 pub(super) const RECEIVES: u32 = 1000;
 /// Most messages of one call (SQS).
 const BATCH: usize = 10;
 /// Longest name of a queue (SQS).
 pub(super) const LONGEST_NAME: usize = 80;
-/// How long dead letters are kept, in seconds: as long as SQS can, for whoever comes to read them.
+/// How long dead letters are kept, in seconds: the maximum of SQS, so that they can still be read late.
 pub(super) const DEAD_LETTERS_KEPT: u32 = 14 * 24 * 3600;
 
 /// The pool queues of one table on SQS.
@@ -34,12 +35,12 @@ pub(super) const DEAD_LETTERS_KEPT: u32 = 14 * 24 * 3600;
 pub struct SqsQueue {
     table: TableName,
     client: Client,
-    /// Where each queue is, by name, once it is known.
+    /// The address of each queue, by name, once it is known.
     urls: Mutex<BTreeMap<String, String>>,
 }
 
 impl SqsQueue {
-    /// The queues of `table`, reached as `config` says. Nothing is sent yet.
+    /// Connects to the queues of `table`, configured by `config`. No call is made yet.
     pub fn connect(table: TableName, config: &SdkConfig) -> Self {
         let config = config::Builder::from(config).retry_config(retries()).timeout_config(timeouts());
         Self { table, client: Client::from_conf(config.build()), urls: Mutex::default() }
@@ -82,7 +83,7 @@ impl SqsQueue {
         self.urls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Forgets where a class's queues are when they turn out to be gone, so that `ensure` makes them again.
+    /// Drops the addresses of a class's queues when they turn out to be gone, so that `ensure` creates them again.
     fn judged(&self, class: &ClassName, error: QueueError) -> QueueError {
         if error == QueueError::Missing
             && let Ok(name) = self.name(class)
@@ -94,7 +95,7 @@ impl SqsQueue {
         error
     }
 
-    /// The queue of this name, made if there is none. One that is there keeps the attributes people gave it.
+    /// Returns the queue with this name, and creates it if it does not exist. An existing queue keeps its attributes.
     async fn made(&self, name: &str, redrive: Option<String>) -> Result<String, QueueError> {
         match self.url_of(name).await {
             Err(QueueError::Missing) => {}
@@ -113,7 +114,7 @@ impl SqsQueue {
         self.learn(name, url)
     }
 
-    /// About how many messages a queue holds, hidden ones included.
+    /// Returns the approximate number of messages in a queue, hidden ones included.
     async fn count(&self, url: &str) -> Result<u64, QueueError> {
         let names = [
             QueueAttributeName::ApproximateNumberOfMessages,
@@ -135,7 +136,7 @@ impl SqsQueue {
     }
 }
 
-/// The queue of a queue's dead letters.
+/// Returns the name of a queue's dead-letter queue.
 pub(super) fn dead(name: &str) -> String {
     format!("{name}-dead")
 }
@@ -147,7 +148,7 @@ fn batch(count: usize) -> Result<(), QueueError> {
     Err(QueueError::Invalid(format!("{count} messages in one call, at most {BATCH} are possible")))
 }
 
-/// The entry of a batch that an answer is about.
+/// Returns the entry of a batch that a response refers to.
 fn entry<'a>(receipts: &'a [String], failed: &BatchResultErrorEntry) -> Option<&'a String> {
     receipts.get(failed.id().parse::<usize>().ok()?)
 }
@@ -219,7 +220,7 @@ impl PoolQueue for SqsQueue {
         let call = self.client.change_message_visibility_batch().queue_url(self.url(class).await?);
         let done = call.set_entries(Some(entries)).send().await;
         let done = done.map_err(|error| self.judged(class, classify(&error)))?;
-        // A receipt that ran out belongs to a message that is visible already: what was wanted.
+        // An expired receipt belongs to a message that is visible already, which was the goal.
         match done.failed.iter().find(|failed| !failed.sender_fault()) {
             None => Ok(()),
             Some(failed) => {

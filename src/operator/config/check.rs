@@ -1,4 +1,4 @@
-//! Do the keys make sense together? Each rule names the keys it is about and what to write instead.
+//! Checks combinations of keys. Each rule names its keys and the correct values.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,11 +10,11 @@ use crate::ledger::Prices;
 use crate::model::Timing;
 use crate::prices;
 
-/// How long an image may be pinned.
+/// The limits of the time for which an image may be pinned.
 const SHORTEST_IMAGE: Duration = Duration::from_secs(60);
 const LONGEST_IMAGE: Duration = Duration::from_secs(24 * 3600);
 
-/// The prices that ship, with those of the file that is named over them.
+/// Returns the shipped prices, overridden by those of the configured file.
 pub(super) fn prices(reader: &mut Reader) -> Option<Prices> {
     let Some(file) = reader.optional("cost.prices", super::reader::path)? else {
         return Some(prices::shipped());
@@ -38,7 +38,7 @@ pub(super) fn timing(timing: &Timing, compute: Option<ComputeKind>, reader: &mut
             "write 1m to 24h: each time costs three calls of EC2 a class, and a new image waits as long at most",
         );
     }
-    // Where another program plays the agents, how often they beat and poll is not ours to say.
+    // If another program plays the agents, their heartbeat and polling intervals are not ours to check.
     let agents_are_ours = match compute {
         Some(ComputeKind::Ec2 | ComputeKind::Local) => true,
         Some(ComputeKind::None) | None => false,
@@ -93,7 +93,7 @@ pub(super) fn credential(
     match (token_file, app_id, app_key_file) {
         (Some(file), None, None) => return Some(Credential::TokenFile(file)),
         (None, Some(id), Some(key_file)) => return Some(Credential::App { id, key_file }),
-        // What was given wrongly is told already; it is not missing as well.
+        // An invalid value has been reported already; it is not missing as well.
         (None, None, None) if reader.problems.iter().any(|problem| problem.field.starts_with("github.")) => {}
         (None, None, None) => reader.refuse(
             "github.token_file",
@@ -122,7 +122,7 @@ pub(super) fn credential(
     None
 }
 
-/// An address and a digest, as far as they are given.
+/// An address and a digest, as far as they are configured.
 type Fetched = (Option<String>, Option<String>);
 
 pub(super) fn runner(
@@ -136,7 +136,7 @@ pub(super) fn runner(
     };
     let (needs_usual, needs_arm64) =
         (url.is_some() || sha256.is_some(), arm64.0.is_some() || arm64.1.is_some());
-    // The version alone says nothing of any package.
+    // The version alone does not identify a package.
     let none = version.is_some() && !needs_usual && !needs_arm64;
     let given = [
         ("agent.runner_url", url.is_some(), needs_usual || none),
@@ -154,7 +154,7 @@ pub(super) fn runner(
     missing.is_empty().then(|| Architectures { usual: package((url, sha256)), arm64: package(arm64) })
 }
 
-/// Machines that follow GitHub's list begin with a package that the file pins, and that a claim can name.
+/// Checks that machines following GitHub's list begin with a package that the file pins, and that a claim can name.
 pub(super) fn follow(agent: &Agent, reader: &mut Reader) {
     let (hosts, fix) = (agent.runner_origins(), "pin a package to begin with, or set it to \"pin\"");
     for (suffix, follow, package) in [
@@ -200,7 +200,8 @@ pub(super) fn program(
     None
 }
 
-/// A proxy for plain HTTP would see what the metadata service answers, and keep the agent from it.
+/// Refuses a proxy for plain HTTP that would also receive the requests to the metadata service, so that the agent could
+/// not reach it.
 pub(super) fn proxy(variables: &BTreeMap<String, String>, reader: &mut Reader) {
     let set = |names: [&str; 2]| names.into_iter().find_map(|name| variables.get(name));
     let proxy = set(["HTTP_PROXY", "http_proxy"]).or_else(|| set(["ALL_PROXY", "all_proxy"]));

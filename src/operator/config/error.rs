@@ -1,10 +1,10 @@
-//! All that is wrong with a configuration, told at once.
+//! The error type of the configuration, which reports all problems at once.
 
 use std::fmt;
 
 use crate::model::FieldError;
 
-/// Why a configuration cannot be used: every problem, at least one.
+/// The problems of a configuration, at least one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigErrors(Vec<FieldError>);
 
@@ -14,7 +14,7 @@ impl ConfigErrors {
         Self(problems)
     }
 
-    /// What is wrong, in the order of the file's sections.
+    /// Returns the problems in the order of the file's sections.
     pub fn problems(&self) -> &[FieldError] {
         &self.0
     }

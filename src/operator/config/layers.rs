@@ -1,5 +1,5 @@
-//! Which keys are given where? The defaults, the file and the environment, laid over each other; each value remembers
-//! where it came from. A key that the defaults do not have is refused here.
+//! Merges the defaults, the file and the environment; each value keeps its source. A key that the defaults do not have
+//! is refused here.
 
 use std::fs::File;
 use std::io::Read;
@@ -15,19 +15,19 @@ use crate::model::FieldError;
 /// The reference, and the defaults.
 pub(super) const DEFAULTS: &str = include_str!("../../../config/default.toml");
 
-/// The largest configuration file that is read, in bytes: a hundred times what anybody writes by hand.
+/// Maximum size of a configuration file, in bytes: a hundred times the size of any handwritten one.
 const LARGEST: u64 = 256 * 1024;
 
 /// The field of a file that cannot be read as a whole.
 pub(super) const FILE: &str = "--config";
 
-/// What every variable of ours begins with.
+/// The prefix of all our environment variables.
 const PREFIX: &str = "RUNYARD_";
 
-/// Variables that people expect beside `RUNYARD_<SECTION>__<KEY>`, and the keys they set.
+/// Variables that people expect beside `RUNYARD_<SECTION>__<KEY>`, with the keys they set.
 const SHORT: [(&str, Option<&str>, &str); 2] = [("TABLE", None, "table"), ("LOG", Some("log"), "filter")];
 
-/// Values from one place.
+/// Values from one source.
 struct Layer {
     from: String,
     values: Dict,
@@ -43,7 +43,7 @@ impl Provider for Layer {
     }
 }
 
-/// Lays the file and the environment over the defaults; what cannot be used is left out and told.
+/// Overrides the defaults with the file and the environment; unusable values are left out and reported.
 pub(super) fn lay(
     file: Option<&Path>,
     environment: impl Iterator<Item = (String, String)>,
@@ -65,7 +65,7 @@ pub(super) fn lay(
     (figment, problems)
 }
 
-/// The file's values.
+/// Reads the file's values.
 fn read(path: &Path) -> Result<Dict, FieldError> {
     let refused =
         |message: String, fix: &str| FieldError::new(FILE, path.display().to_string(), message, fix);
@@ -80,7 +80,7 @@ fn read(path: &Path) -> Result<Dict, FieldError> {
     let text =
         String::from_utf8(bytes).map_err(|_| refused("is not UTF-8 text".to_owned(), "save it as UTF-8"))?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
-    // Only the place and the reason: the line itself may hold what must not be logged.
+    // Only the position and the reason: the line itself may contain text that must not be logged.
     Toml::from_str(text).map_err(|error| {
         let line =
             error.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
@@ -89,7 +89,7 @@ fn read(path: &Path) -> Result<Dict, FieldError> {
     })
 }
 
-/// The variables of ours, each a layer of its own; short names first, so that the full ones win.
+/// Returns our variables, each as its own layer; short names come first, so that full ones take precedence.
 fn variables(environment: impl Iterator<Item = (String, String)>) -> Vec<Layer> {
     let (mut short, mut full) = (Vec::new(), Vec::new());
     for (name, value) in environment {
@@ -100,7 +100,7 @@ fn variables(environment: impl Iterator<Item = (String, String)>) -> Vec<Layer> 
             let (section, key) = (section.to_ascii_lowercase(), key.to_ascii_lowercase());
             full.push(variable(&name, Some(&section), &key, value));
         }
-        // Others, such as RUNYARD_SERVICE_HOST in Kubernetes, are not for us.
+        // Other variables, such as RUNYARD_SERVICE_HOST in Kubernetes, are ignored.
     }
     short.append(&mut full);
     short
@@ -115,7 +115,7 @@ fn variable(name: &str, section: Option<&str>, key: &str, value: String) -> Laye
     Layer { from: name.to_owned(), values }
 }
 
-/// The layer's values that have a place in the defaults; the others, and pasted secrets, become problems.
+/// Returns the layer's values whose keys the defaults have; the others, and pasted secrets, become problems.
 fn screened(layer: &Layer, known: &Dict, problems: &mut Vec<FieldError>) -> Dict {
     let mut kept = Dict::new();
     for (name, value) in &layer.values {
@@ -152,7 +152,8 @@ fn screened(layer: &Layer, known: &Dict, problems: &mut Vec<FieldError>) -> Dict
     kept
 }
 
-/// A secret where the name of one belongs, even when another layer hides it: it stands there in clear.
+/// Returns the problem of a secret in place of a file name, even if another layer overrides it: it is stored there in
+/// clear.
 fn pasted(layer: &Layer, path: &str, value: &Value) -> Option<FieldError> {
     let fix = "put the secret into a file and write the file's name";
     let secret = scalar(value).is_some_and(|text| looks_secret(&text));
@@ -172,7 +173,7 @@ fn names(keys: &Dict) -> String {
     keys.keys().map(String::as_str).collect::<Vec<_>>().join(", ")
 }
 
-/// A value as a person may see it.
+/// Formats a value for people; secrets are hidden.
 fn shown(path: &str, value: &Value) -> String {
     match scalar(value) {
         Some(text) if names_secret(path) || looks_secret(&text) => HIDDEN.to_owned(),
@@ -181,7 +182,7 @@ fn shown(path: &str, value: &Value) -> String {
     }
 }
 
-/// A value that is a single one, as text.
+/// Returns a scalar value as text.
 pub(super) fn scalar(value: &Value) -> Option<String> {
     match value {
         Value::String(_, text) => Some(text.clone()),

@@ -1,17 +1,17 @@
-//! The filter of log lines: which directives are understood.
+//! Parses the filter of log lines.
 
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::EnvFilter;
 
 use crate::model::FieldError;
 
-/// The embedded engine warns of every refused condition and missing table, which are answers and not troubles.
+/// The embedded engine warns about every refused condition and missing table, which are normal responses.
 const QUIET: &str = "dynoxide::server=error";
 
 /// Checks directives such as `info,runyard::controller=debug`.
 ///
 /// # Errors
-/// Names what cannot be understood.
+/// The directive that cannot be parsed.
 pub(crate) fn check_filter(text: &str) -> Result<(), FieldError> {
     parse(text).map(drop).map_err(|message| {
         let fix =
@@ -20,15 +20,15 @@ pub(crate) fn check_filter(text: &str) -> Result<(), FieldError> {
     })
 }
 
-/// The filter that these directives mean. The operator's modules are named as those of the program, `runyard::`.
+/// Parses these directives into a filter. The operator's modules have the name of the program, `runyard::`.
 ///
 /// # Errors
-/// What cannot be understood.
+/// The directive that cannot be parsed.
 pub(crate) fn parse(text: &str) -> Result<EnvFilter, String> {
     if text.is_empty() {
         return Err("is empty".to_owned());
     }
-    // A bare word is read as a target, so a mistyped level would silently log everything of a crate that is not there.
+    // A bare word is parsed as a target, so a mistyped level would silently log everything of a nonexistent crate.
     let word = !text.contains(['=', ',', '[']);
     if word && text.parse::<LevelFilter>().is_err() {
         return Err("is not a level".to_owned());

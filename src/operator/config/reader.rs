@@ -1,5 +1,5 @@
-//! What does each key say? Values are parsed one by one; a bad one is noted and the reading goes on, so that all
-//! problems are told at once.
+//! Reads the value of each key. Values are parsed one by one; an invalid one is recorded and the reading continues, so
+//! that all problems are reported at once.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -15,13 +15,13 @@ use super::layers::scalar;
 use super::secret::{HIDDEN, looks_secret, names_secret};
 use crate::model::{FieldError, variable_refusal};
 
-/// The shortest duration that can be configured: below it, polling is all a machine would do.
+/// The shortest configurable duration: below it, a machine would do nothing but poll.
 pub const SHORTEST: Duration = Duration::from_millis(100);
 
-/// The longest duration that can be configured: a year. Longer ones are slips of the finger.
+/// The longest configurable duration: a year. Longer ones are typing errors.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// Reads values and collects what is wrong with them.
+/// Reads values and collects their problems.
 pub(super) struct Reader {
     values: Figment,
     pub(super) problems: Vec<FieldError>,
@@ -32,7 +32,7 @@ impl Reader {
         Self { values, problems }
     }
 
-    /// The value under a path, by `parse`. None when it cannot be used, which is noted.
+    /// Parses the value at a path with `parse`. Returns `None` if it is invalid, which is recorded.
     pub(super) fn parsed<T>(
         &mut self,
         path: &str,
@@ -46,7 +46,7 @@ impl Reader {
         parse(text.trim()).map_err(|problem| self.note(path, problem)).ok()
     }
 
-    /// The same, `""` being none.
+    /// Parses an optional value; `""` is none.
     pub(super) fn optional<T>(
         &mut self,
         path: &str,
@@ -55,7 +55,7 @@ impl Reader {
         self.parsed(path, |text| if text.is_empty() { Ok(None) } else { parse(text).map(Some) })
     }
 
-    /// Variables and their values: a table, or in one text the same as JSON.
+    /// Reads variables with their values: a table, or the same as JSON in one text.
     pub(super) fn variables(&mut self, path: &str) -> Option<BTreeMap<String, String>> {
         let value = self.values.find_value(path).expect("the defaults have every key");
         let given = match scalar(&value) {
@@ -81,25 +81,25 @@ impl Reader {
         good.then_some(given)
     }
 
-    /// The value under a path as it was given.
+    /// Returns the value at a path unparsed.
     pub(super) fn value(&self, path: &str) -> Value {
         self.values.find_value(path).expect("the defaults have every key")
     }
 
-    /// Notes a problem of one key, with the place it was given at.
+    /// Records a problem of one key, with the source of its value.
     pub(super) fn note(&mut self, path: &str, problem: FieldError) {
         let from = self.values.find_metadata(path).map_or("the defaults", |metadata| &metadata.name);
         let message = format!("{} (from {from})", problem.message);
         self.problems.push(FieldError { message, ..problem }.named(path));
     }
 
-    /// Notes a problem between keys.
+    /// Records a problem between keys.
     pub(super) fn refuse(&mut self, path: &str, value: String, message: &str, fix: &str) {
         self.problems.push(FieldError::new(path, value, message, fix));
     }
 }
 
-/// Why a variable cannot be passed on: every job can read it, and its machine's user data.
+/// Returns why a variable cannot be passed on: every job can read it, and its machine's user data.
 fn bad_variable(name: &str, value: &str) -> Option<FieldError> {
     let refused = |value: &str, message: String, fix: &str| Some(FieldError::new(name, value, message, fix));
     if let Some(why) = variable_refusal(name) {
@@ -119,7 +119,7 @@ fn bad_variable(name: &str, value: &str) -> Option<FieldError> {
     None
 }
 
-/// A duration such as `90s`.
+/// Parses a duration such as `90s`.
 ///
 /// # Errors
 /// Without a unit, shorter than 100 ms or longer than a year.
@@ -143,7 +143,7 @@ pub fn duration(text: &str) -> Result<Duration, FieldError> {
     Ok(duration)
 }
 
-/// How often something is done, at most once a second; `0s` or `off` is never.
+/// Parses an interval of at least a second; `0s` or `off` disables it.
 pub(super) fn interval(text: &str) -> Result<Option<Duration>, FieldError> {
     if matches!(text, "0s" | "0" | "off") {
         return Ok(None);
@@ -156,7 +156,7 @@ pub(super) fn interval(text: &str) -> Result<Option<Duration>, FieldError> {
     Ok(Some(every))
 }
 
-/// How long the history is kept: whole days.
+/// Parses how long the history is kept, in whole days.
 pub(super) fn keep(text: &str) -> Result<Duration, FieldError> {
     let days = text.strip_suffix('d').and_then(|days| days.parse::<u64>().ok());
     let days = days.filter(|days| (1..=3650).contains(days));
@@ -166,7 +166,7 @@ pub(super) fn keep(text: &str) -> Result<Duration, FieldError> {
     })
 }
 
-/// How many requests of one repository may be open.
+/// Parses the maximum number of open requests of one repository.
 pub(super) fn requests_per_repository(text: &str) -> Result<u32, FieldError> {
     let most = text.parse().ok().filter(|most| (1..=100_000).contains(most));
     most.ok_or_else(|| {
@@ -175,7 +175,7 @@ pub(super) fn requests_per_repository(text: &str) -> Result<u32, FieldError> {
     })
 }
 
-/// What a bucket holds when it is full.
+/// Parses the capacity of a bucket.
 pub(super) fn burst(text: &str) -> Result<u32, FieldError> {
     let burst = text.parse().ok().filter(|burst| (1..=1_000_000).contains(burst));
     burst.ok_or_else(|| {
@@ -184,7 +184,7 @@ pub(super) fn burst(text: &str) -> Result<u32, FieldError> {
     })
 }
 
-/// What comes back into a bucket, in thousandths a second.
+/// Parses the refill rate of a bucket, and returns it in thousandths per second.
 pub(super) fn per_second(text: &str) -> Result<u32, FieldError> {
     let rate = text.parse().ok().filter(|rate: &f64| (0.01..=10_000.0).contains(rate));
     rate.map(|rate| (rate * 1000.0).round() as u32).ok_or_else(|| {
@@ -193,13 +193,13 @@ pub(super) fn per_second(text: &str) -> Result<u32, FieldError> {
     })
 }
 
-/// Yes or no.
+/// Parses `true` or `false`.
 pub(super) fn truth(text: &str) -> Result<bool, FieldError> {
     text.parse()
         .map_err(|_| FieldError::new("truth", text, "is neither true nor false", "write true or false"))
 }
 
-/// An address to listen at.
+/// Parses an address to listen at.
 pub(super) fn address(text: &str) -> Result<SocketAddr, FieldError> {
     text.parse().map_err(|_| {
         let fix = "write IP:PORT, such as 0.0.0.0:8080, 127.0.0.1:0 or [::]:8080";
@@ -207,7 +207,7 @@ pub(super) fn address(text: &str) -> Result<SocketAddr, FieldError> {
     })
 }
 
-/// The address of a server that gets or gives what must not be read or changed on the way.
+/// Parses the address of a server whose traffic must be protected from reading and tampering.
 pub(super) fn url(text: &str) -> Result<String, FieldError> {
     let refused = |message: &str, fix: &str| FieldError::new("url", text, message, fix);
     let url = Url::parse(text)
@@ -236,7 +236,7 @@ fn loopback(host: &str) -> bool {
     host == "localhost" || ip.is_ok_and(|ip| ip.is_loopback())
 }
 
-/// The name of an SQS standard queue: at most 80 of letters, digits, `-` and `_` (SQS).
+/// Parses the name of an SQS standard queue: at most 80 of letters, digits, `-` and `_` (SQS).
 pub(super) fn queue_name(text: &str) -> Result<String, FieldError> {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
     if text.len() <= 80 && text.bytes().all(plain) {
@@ -246,7 +246,7 @@ pub(super) fn queue_name(text: &str) -> Result<String, FieldError> {
     Err(FieldError::new("queue", text, "is not the name of an SQS queue", fix))
 }
 
-/// The name of a file.
+/// Parses the name of a file.
 pub(super) fn path(text: &str) -> Result<PathBuf, FieldError> {
     if text.chars().any(char::is_control) {
         return Err(FieldError::new("path", HIDDEN, "is not the name of a file", "write the file's path"));
@@ -254,7 +254,7 @@ pub(super) fn path(text: &str) -> Result<PathBuf, FieldError> {
     Ok(PathBuf::from(text))
 }
 
-/// Places of file systems, separated by commas.
+/// Parses mount points, separated by commas.
 pub(super) fn places(text: &str) -> Result<Vec<PathBuf>, FieldError> {
     let given = text.split(',').map(str::trim).filter(|place| !place.is_empty());
     let place = |text: &str| {
@@ -268,7 +268,7 @@ pub(super) fn places(text: &str) -> Result<Vec<PathBuf>, FieldError> {
     given.map(place).collect()
 }
 
-/// Hosts, separated by commas.
+/// Parses hosts, separated by commas.
 pub(super) fn hosts(text: &str) -> Result<Vec<String>, FieldError> {
     let given = text.split(',').map(str::trim).filter(|host| !host.is_empty());
     let host = |text: &str| {
@@ -282,7 +282,7 @@ pub(super) fn hosts(text: &str) -> Result<Vec<String>, FieldError> {
     given.map(host).collect()
 }
 
-/// The app id or client id of a GitHub App.
+/// Parses the app id or client id of a GitHub App.
 pub(super) fn app_id(text: &str) -> Result<String, FieldError> {
     if text.len() <= 40 && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'.') {
         Ok(text.to_owned())
@@ -292,7 +292,7 @@ pub(super) fn app_id(text: &str) -> Result<String, FieldError> {
     }
 }
 
-/// A SHA-256 digest.
+/// Parses a SHA-256 digest.
 pub(super) fn sha256(text: &str) -> Result<String, FieldError> {
     if text.len() == 64 && text.bytes().all(|b| b.is_ascii_hexdigit()) {
         Ok(text.to_ascii_lowercase())
@@ -301,7 +301,7 @@ pub(super) fn sha256(text: &str) -> Result<String, FieldError> {
     }
 }
 
-/// A version such as 2.330.0.
+/// Parses a version such as 2.330.0.
 pub(super) fn version(text: &str) -> Result<String, FieldError> {
     let good = text.len() <= 40 && text.bytes().all(|b| b.is_ascii_alphanumeric() || b".-+".contains(&b));
     if good {

@@ -1,13 +1,13 @@
-//! Does a value look like a secret somebody pasted? Such a value is refused, and never repeated.
+//! Recognises values that look like a pasted secret. Such a value is refused, and never repeated.
 
-/// What stands in messages instead of a value that may be a secret.
+/// The replacement for a value that may be a secret, in messages.
 pub(super) const HIDDEN: &str = "(not shown)";
 
-/// How the credentials of GitHub and AWS, keys and web tokens begin.
+/// The prefixes of credentials of GitHub and AWS, of keys and of web tokens.
 const BEGINNINGS: [&str; 11] =
     ["ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "-----BEGIN", "AKIA", "ASIA", "eyJ", "Bearer "];
 
-/// Whether a value looks like a credential rather than the name of one.
+/// Returns whether a value looks like a credential rather than the name of one.
 pub(super) fn looks_secret(value: &str) -> bool {
     let value = value.trim();
     BEGINNINGS.iter().any(|beginning| value.starts_with(beginning))
@@ -16,7 +16,7 @@ pub(super) fn looks_secret(value: &str) -> bool {
         || (value.len() == 40 && value.bytes().all(|b| b.is_ascii_hexdigit()))
 }
 
-/// Whether a key's name says that its value is a credential.
+/// Returns whether a key's name indicates that its value is a credential.
 pub(super) fn names_secret(key: &str) -> bool {
     let key = key.to_ascii_lowercase();
     !key.ends_with("_file")

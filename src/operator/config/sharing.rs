@@ -1,4 +1,4 @@
-//! `[sharing]`: teams, priorities and the quotas of the whole yard, each a table, or in one text the same as JSON.
+//! `[sharing]`: teams, priorities and yard-wide quotas, each a table, or the same as JSON in one text.
 
 use std::collections::BTreeMap;
 
@@ -8,9 +8,9 @@ use super::layers::scalar;
 use super::reader::Reader;
 use crate::model::{FieldError, MOST_GLOBS, Priority, Quota, YardSharing};
 
-/// The most requests or machines that a quota names.
+/// The largest number of requests or machines in a quota.
 const MOST: u32 = 100_000;
-/// The greatest value of a priority, either way.
+/// The largest absolute value of a priority.
 const WORTH: i32 = 1_000_000;
 
 pub(super) fn read(reader: &mut Reader) -> Option<YardSharing> {
@@ -56,7 +56,7 @@ fn name_is_good(name: &str) -> bool {
     (1..=40).contains(&name.len()) && name.bytes().all(good)
 }
 
-/// The table under a path, each entry checked; what is wrong is noted with its path.
+/// Reads the table at a path and checks each entry; problems are recorded with their paths.
 fn table<T: DeserializeOwned>(
     reader: &mut Reader,
     path: &str,

@@ -1,10 +1,10 @@
-//! What is refused, how it is said, and that the reference says what the contract says.
+//! Refused configurations, their messages, and that the reference agrees with the contract.
 
 use std::io::Write;
 
 use super::*;
 
-/// Enough environment for the defaults to be usable.
+/// The minimal environment with which the defaults are valid.
 const MINIMAL: &[(&str, &str)] = &[("RUNYARD_GITHUB__TOKEN_FILE", "/run/secrets/github")];
 
 fn load(file: Option<&[u8]>, environment: &[(&str, &str)]) -> Result<Config, ConfigErrors> {
@@ -103,7 +103,7 @@ fn the_reference_explains_every_key() {
         if line.contains(" = ") && !line.starts_with('#') {
             assert!(explained, "no comment above {line}");
         }
-        // A run of keys may share one comment; an empty line or a section ends it.
+        // Consecutive keys may share one comment; an empty line or a section ends it.
         explained = !line.is_empty() && !line.starts_with('[') && (explained || line.starts_with('#'));
     }
 }
@@ -168,7 +168,7 @@ fn the_full_name_of_a_variable_wins_over_the_short_one() {
     }
 }
 
-/// A file, the key it is refused for, a word of the reason, a word of the fix.
+/// A file, the refused key, a word of the reason, a word of the fix.
 const REFUSED: &[(&str, &str, &str, &str)] = &[
     ("tabel = \"x\"", "tabel", "not a key", "table"),
     ("table = \"a b\"", "table", "not a valid table", "255"),
@@ -515,7 +515,7 @@ fn durations_have_a_unit() {
     }
 }
 
-/// Texts near to what the program understands, so that more than the first check is reached.
+/// Generates texts that resemble valid ones, so that more than the first check is reached.
 fn nearly() -> impl proptest::strategy::Strategy<Value = String> {
     "(\\[|timing|\\]|\n|created|=|\"|5m|kind|compute|ec2|\\.|table|\\{|\\}|github|ghp_|[0-9a-z ]|\\PC){0,24}"
 }

@@ -39,33 +39,33 @@ pub(super) struct Outcome {
 pub(super) struct Executor {
     pub(super) ports: Ports,
     pub(super) issuer: Option<Arc<CredentialIssuer>>,
-    /// Whether GitHub is asked if a runner is gone before its machine goes to the pool.
+    /// Whether GitHub must confirm that a runner is gone before its machine goes to the pool.
     pub(super) verify_removed: bool,
     pub(super) receipts: Receipts,
     pub(super) unsettled: Unsettled,
 }
 
-/// What is learned when a runner was not registered ahead or its label not set, or nothing could be asked for.
+/// Returns the outcome of a failed registration ahead of a claim, or of a failed label.
 fn ahead_failed(error: CredentialError, keys: &[RecordId]) -> Outcome {
     let seen = ahead(&error, keys);
     Outcome { seen, failure: Some(Failure::Credential(error)), ..Outcome::default() }
 }
 
-/// What agents say of a runner whose version GitHub takes no more.
+/// The message of agents about a runner version that GitHub no longer accepts.
 const DEPRECATED: &str = "takes no runner of this version";
 
 impl Executor {
-    /// Executes one action. It does not fail: why it was not carried out is part of the outcome.
+    /// Executes one action. It returns no error: a failure is part of the outcome.
     ///
     /// # Guarantees
-    /// - Each write is conditional on what was read when it was planned; nothing is retried here.
-    /// - The outcome tells what there is now: the record as written, what was there instead, or a strong read where
-    ///   nobody knows whether it was written.
-    /// - Events are those of the plan, and only where it was carried out; or one that tells a workflow what a person
-    ///   must mend.
+    /// - Each write is conditional on the state that was read when it was planned; nothing is retried here.
+    /// - The outcome contains the present state: the record as written, the conflicting record, or a strong read if it
+    ///   is unknown whether the write was applied.
+    /// - The events are the plan's, and only if the action was executed; or one that reports to a workflow a problem
+    ///   that a person must fix.
     ///
     /// # Assumes
-    /// The action holds its slots, so that no other of this operator writes the same records.
+    /// The action holds its slots, so that no other action of this operator writes the same records.
     pub(super) async fn execute(&self, planned: Planned) -> Outcome {
         let mut events: Vec<Event> = planned.events.iter().map(|event| self.event(event)).collect();
         let keys: Vec<RecordId> = planned.records().cloned().collect();
@@ -79,7 +79,7 @@ impl Executor {
                 let keys = refusals.iter().map(|refusal| refusal.key.clone()).collect();
                 let mut seen = Vec::new();
                 for refusal in refusals {
-                    // None may also mean that it was not returned: read it.
+                    // `None` may also mean that the item was not returned, so it is read.
                     match refusal.current {
                         Some(item) => seen.push(Observation::Looked(begun, refusal.key, Some(item))),
                         None => seen.extend(self.look(refusal.key).await.ok()),
@@ -88,7 +88,7 @@ impl Executor {
                 Outcome { seen, failure: Some(Failure::Lost(keys)), ..Outcome::default() }
             }
             Err(Failure::Store(StoreError::Unknown(why))) => {
-                // It may have been applied: the records decide.
+                // It may have been applied, so the records are read.
                 let mut seen = Vec::new();
                 for key in keys {
                     seen.extend(self.look(key).await.ok());
@@ -117,7 +117,7 @@ impl Executor {
                     }
                     RunProblem::Doubtful(_) | RunProblem::GitHub(_) => None,
                 };
-                // GitHub answered, whatever it says about the run.
+                // GitHub is reachable, whatever it responds about the run.
                 let seen = answers(&keys).into_iter().chain(refused).collect();
                 let failure = Some(Failure::Credential(CredentialError::Run { request, problem }));
                 Outcome { seen, failure, ..Outcome::default() }
@@ -137,7 +137,8 @@ impl Executor {
         event
     }
 
-    /// Tells at its machine that GitHub refuses what a person must mend: it stays there when the machine has ended.
+    /// Creates an event at the machine about a refusal of GitHub that a person must fix; it remains after the machine
+    /// has ended.
     fn refused(&self, keys: &[RecordId], failure: &Failure) -> Option<Event> {
         let subject = keys.iter().find(|key| key.instance().is_some()).filter(|_| failure.refuses())?;
         let note = Note::warning("GitHubRefuses", format!("{failure}; {}", failure.fix()));
@@ -158,7 +159,7 @@ impl Executor {
         event
     }
 
-    /// Carries an effect out, and adds the events of what only its answer shows.
+    /// Carries out an effect and adds the events that depend on its result.
     #[expect(clippy::too_many_lines, reason = "a table: one arm for each effect")]
     async fn call(&self, effect: Effect, events: &mut Vec<Event>) -> Result<Vec<Observation>, Failure> {
         match effect {
@@ -210,7 +211,7 @@ impl Executor {
             Effect::Console(arn) => {
                 let line = match self.ports.compute.console(&id_of(&arn)).await {
                     Ok(console) => console.as_deref().and_then(last_console_line),
-                    // It is read for people, and looked at again.
+                    // Consoles are only for people, and are read again.
                     Err(error) => {
                         tracing::warn!(%arn, %error, "the console of an ended machine cannot be read");
                         None
@@ -227,7 +228,7 @@ impl Executor {
             Effect::Announce(arn, message) => {
                 match self.announce(&message).await {
                     Ok(()) => self.ports.metrics.queue_message(QueueOutcome::Announced),
-                    // A lost hint costs time only; the next announcement repeats it.
+                    // A lost hint costs only time; the next announcement repeats it.
                     Err(error) => tracing::warn!(%arn, %error, "a free machine could not be announced"),
                 }
                 Ok(vec![Observation::Announced(arn)])
@@ -247,7 +248,7 @@ impl Executor {
         }
     }
 
-    /// Pins the image that a class's parameter names now.
+    /// Pins the image to which a class's parameter points now.
     async fn resolve(&self, pool: Pool, events: &mut Vec<Event>) -> Result<Vec<Observation>, Failure> {
         let Some(parameter) = pool.spec.launch.parameter().map(str::to_owned) else { return Ok(Vec::new()) };
         let ami = self.ports.compute.resolve(&pool.spec).await?;
@@ -282,7 +283,7 @@ impl Executor {
         Ok(vec![Observation::Record(step.after.key(), Some(item))])
     }
 
-    /// Removes all rows under a machine's own partition key: its role may have written more there than its record.
+    /// Deletes all rows under a machine's own partition key: its role may have written more than its record there.
     async fn purge(&self, agent: &RecordId) -> Result<(), Failure> {
         let (pk, mut after) = (agent.pk(), None);
         loop {

@@ -1,4 +1,4 @@
-//! What the loop asks of GitHub: credentials, where runs stand, and which runners are left over.
+//! The loop's calls to GitHub: credentials, the state of runs, and leftover runners.
 
 mod ahead;
 mod answers;

@@ -1,5 +1,5 @@
-//! The leader lease: a record that its holder renews. Others take it when it was not renewed for a term on their own
-//! monotonic clock. The token rises at each change of holder and fences off launches of the former one.
+//! The leader lease: a record that its holder renews. Other operators take it if it was not renewed for a term on their
+//! own monotonic clock. The token rises at each change of holder and fences off launches of the former one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,10 +25,10 @@ pub(super) struct Candidate {
     unreadable: bool,
 }
 
-/// What the lease tells of us, for `runyard version`.
+/// Our version in the lease, for `runyard version`.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The last renewal that was seen.
+/// The last observed renewal.
 struct Seen {
     token: u64,
     renewals: u64,
@@ -65,7 +65,7 @@ impl Candidate {
                     self.unreadable = false;
                     lease
                 }
-                // A lease that cannot be read is not ours to take.
+                // A lease that cannot be read must not be taken.
                 Reading::Newer { .. } | Reading::Unreadable(_) => {
                     if !std::mem::replace(&mut self.unreadable, true) {
                         let key = Self::key();
@@ -92,8 +92,8 @@ impl Candidate {
         }
     }
 
-    /// Changes the lease while it is ours; none when it is not. After a write whose answer was lost, holder and token
-    /// show that the lease is still ours, because each token is given once.
+    /// Changes the lease while it is ours; returns `None` if it is not. After a write whose response was lost, holder
+    /// and token show that the lease is still ours, because each token is given once.
     async fn amend(&mut self, change: impl Fn(&mut Lease)) -> Result<Option<u64>, StoreError> {
         let Some(held) = self.held.clone() else { return Ok(None) };
         match self.put(&held, &change).await {
@@ -112,7 +112,8 @@ impl Candidate {
         self.put(&ours, &change).await.map(Some)
     }
 
-    /// Whether it may be taken: it was handed back, is held by our own former process, or was not renewed for its term.
+    /// Returns whether the lease may be taken: it was released, is held by our own former process, or was not renewed
+    /// for its term.
     fn free(&mut self, lease: &Lease) -> bool {
         if lease.holder.is_empty() || lease.holder == self.identity {
             return true;
@@ -159,7 +160,7 @@ impl Candidate {
         let mut after = before.clone();
         after.advance(self.clock.now());
         change(&mut after);
-        // The mark only rises, whoever holds the lease.
+        // The mark only rises, also when the holder changes.
         after.history_until = after.history_until.max(self.backlog.delivered());
         self.store.write(&after.replacing(before)).await?;
         let token = after.token;
@@ -168,8 +169,8 @@ impl Candidate {
         Ok(token)
     }
 
-    /// Hands the lease back, so that another operator need not wait for its term. The token stays; the next holder
-    /// raises it.
+    /// Releases the lease, so that another operator need not wait for its term. The token remains; the next holder
+    /// increments it.
     async fn hand_back(&mut self) {
         if let Err(error) = self.amend(|next| next.holder.clear()).await {
             tracing::debug!(%error, "the lease was not handed back; it will expire");
@@ -178,7 +179,7 @@ impl Candidate {
     }
 
     /// Renews the lease until stopped. While renewals fail, it counts as held for two thirds of its term, from the
-    /// moment at which the last one that succeeded began: that may be when it was written. No attempt lasts longer.
+    /// start of the last successful renewal, since it may have been written then. No attempt lasts longer.
     pub(super) async fn keep(
         mut self,
         sender: ordered_watch::Sender<Option<u64>>,
@@ -224,12 +225,12 @@ fn publish(sender: &ordered_watch::Sender<Option<u64>>, token: Option<u64>) {
     }
 }
 
-/// The key of the lease, with which launches are fenced.
+/// Returns the key of the lease, with which launches are fenced.
 pub(super) fn fence() -> RecordId {
     Candidate::key()
 }
 
-/// The record that asks for a resync, if an item is one.
+/// Parses an item as the record that requests a resync.
 pub(super) fn resync(item: &crate::model::Item) -> Option<Lease> {
     match read::<Lease>(item) {
         Reading::Record(lease) if lease.name == Lease::RESYNC => Some(lease),
@@ -237,13 +238,13 @@ pub(super) fn resync(item: &crate::model::Item) -> Option<Lease> {
     }
 }
 
-/// Answers a request for a resync.
+/// Marks a request for a resync as completed.
 pub(super) async fn answer(store: &dyn Store, clock: &dyn Clock) -> Result<(), StoreError> {
     let key = Lease::key_of(Lease::RESYNC);
     let Some(lease) = store.get(&key).await?.as_ref().and_then(resync) else { return Ok(()) };
     let mut done = lease.clone();
     done.advance(clock.now());
-    // The clock of the person who asked may be ahead of ours.
+    // The clock of the requesting person may be ahead of ours.
     done.completed_at = lease.requested_at.max(Some(clock.now()));
     debug_assert_eq!(done.key(), key, "the answer goes where the question was");
     store.write(&done.replacing(&lease)).await.map(|_| ())
@@ -295,14 +296,14 @@ mod tests {
         tokio::time::sleep(TERM).await;
         assert_eq!(heir.attempt().await, Ok(Some(2)));
         assert_eq!(holder.attempt().await, Ok(None));
-        // By a process of the same name, which a stateful set gives, it is another's too.
+        // Also when a process of the same name takes it, as in a stateful set.
         let mut again = candidate(&store, "two");
         assert_eq!(again.attempt().await, Ok(Some(3)));
         assert_eq!(again.amend(|_| {}).await, Ok(Some(3)));
         assert_eq!(heir.amend(|_| {}).await, Ok(None));
     }
 
-    /// Whether a holder still leads this long after calls of the table began to take so long.
+    /// Returns whether a holder still leads this long after calls of the table became this slow.
     async fn leads_after(call: Duration, time: Duration) -> bool {
         let store = MemoryStore::new();
         let (sender, held) = ordered_watch::channel(None);
@@ -319,7 +320,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_holder_whose_table_does_not_answer_stops_to_lead_before_its_term_is_over() {
-        // Another takes the lease 15 s after the last renewal, which is a second ago here.
+        // Another operator takes the lease 15 s after the last renewal, which was a second ago here.
         let before = TERM - Duration::from_secs(2);
         assert!(!leads_after(Duration::from_secs(10), before).await, "each call is within its own limit");
         assert!(!leads_after(Duration::from_secs(3600), before).await);
@@ -332,7 +333,7 @@ mod tests {
         let (mut holder, mut heir) = (candidate(&store, "one"), candidate(&store, "two"));
         assert_eq!(holder.attempt().await, Ok(Some(1)));
         assert_eq!(lease(&store).await.operator_version.as_deref(), Some(VERSION));
-        // Even if the answer to the last renewal was lost.
+        // Even if the response to the last renewal was lost.
         store.next_write(lost());
         assert!(holder.attempt().await.is_err());
         holder.hand_back().await;

@@ -1,4 +1,4 @@
-//! Measures machines and queues beside their states: time by activity, boot times, uses, and the sizes of the queues.
+//! Measures machines and queues in addition to their states: time by activity, boot times, uses, and queue sizes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::yard::Yard;
 /// The interval at which the sizes of the queues are read.
 pub(super) const DEPTHS: Duration = Duration::from_secs(60);
 
-/// A machine's activity; none once it is gone.
+/// Returns a machine's activity; `None` once it is gone.
 fn activity(instance: &Instance) -> Option<Activity> {
     match instance.place() {
         Place::Nowhere => None,
@@ -33,7 +33,7 @@ fn activity(instance: &Instance) -> Option<Activity> {
     }
 }
 
-/// What a machine's cost is for.
+/// Returns the part of the cost to which a machine's time belongs.
 fn part(instance: &Instance, activity: Activity) -> Part {
     match activity {
         Activity::Busy | Activity::Cleaning | Activity::Held => Part::Requests,
@@ -42,7 +42,7 @@ fn part(instance: &Instance, activity: Activity) -> Part {
     }
 }
 
-/// Adds a period of time to every machine's activity, and what it costs.
+/// Adds a period of time, with its cost, to every machine's activity.
 pub(super) fn time(yard: &Yard, prices: &Prices, metrics: &Metrics, spent: Duration) {
     let mut machines: BTreeMap<(&ClassName, UsageClass, Activity), u32> = BTreeMap::new();
     let mut priced: BTreeMap<(&ClassName, &str, &str, UsageClass, Part), u32> = BTreeMap::new();
@@ -70,7 +70,7 @@ pub(super) fn time(yard: &Yard, prices: &Prices, metrics: &Metrics, spent: Durat
     metrics.orphans(yard.orphans());
 }
 
-/// A machine's change of state was written.
+/// Counts a written change of a machine's state.
 pub(super) fn moved(metrics: &Metrics, before: &Instance, after: &Instance) {
     let facts = &after.facts;
     let class = &facts.resource_class;
@@ -89,8 +89,8 @@ pub(super) fn moved(metrics: &Metrics, before: &Instance, after: &Instance) {
     }
 }
 
-/// A machine's change was written: if that claimed it in a class that keeps directories, what of its request's
-/// repository it had.
+/// Counts a written claim of a machine in a class that keeps directories, by the directories it had of the request's
+/// repository.
 pub(super) fn claimed(metrics: &Metrics, yard: &Yard, before: &Instance, after: &Instance) {
     if before.state() == State::Claimed || after.state() != State::Claimed {
         return;

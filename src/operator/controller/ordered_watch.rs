@@ -1,11 +1,11 @@
-//! A value that one task sets and several wait for. Whoever began to wait first is woken first. tokio's `watch` draws
-//! that order anew in each process, so a seed of the simulation would not decide everything.
+//! A value that one task sets and several wait for. Waiters are woken in the order in which they began to wait. tokio's
+//! `watch` randomises that order in each process, so a seed of the simulation would not determine everything.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-/// Whoever set the value is gone, and the last value was seen.
+/// The sender is gone, and the last value was seen.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Gone;
 
@@ -16,7 +16,7 @@ struct Shared<T> {
 
 struct State<T> {
     value: T,
-    /// How often the value was set.
+    /// Number of changes of the value.
     changes: u64,
     gone: bool,
 }
@@ -27,17 +27,17 @@ impl<T> Shared<T> {
     }
 }
 
-/// Who sets the value.
+/// The sender of the value.
 pub(crate) struct Sender<T>(Arc<Shared<T>>);
 
-/// Who reads the value, and waits until another is set.
+/// A receiver of the value, which can wait for changes.
 pub(crate) struct Receiver<T> {
     shared: Arc<Shared<T>>,
-    /// The change that this reader saw last.
+    /// The last change that this receiver has seen.
     seen: u64,
 }
 
-/// Both ends of a value that is `value` at first, which counts as seen.
+/// Creates both ends of a channel; the initial value counts as seen.
 pub(crate) fn channel<T>(value: T) -> (Sender<T>, Receiver<T>) {
     let state = Mutex::new(State { value, changes: 0, gone: false });
     let shared = Arc::new(Shared { state, news: Notify::new() });
@@ -45,7 +45,7 @@ pub(crate) fn channel<T>(value: T) -> (Sender<T>, Receiver<T>) {
 }
 
 impl<T: PartialEq> Sender<T> {
-    /// Sets the value; whether it was another before. Only then somebody is woken.
+    /// Sets the value and returns whether it changed. Waiters are woken only then.
     pub(crate) fn set(&self, value: T) -> bool {
         let mut state = self.0.state();
         if state.value == value {
@@ -73,22 +73,22 @@ impl<T> Clone for Receiver<T> {
 }
 
 impl<T: Copy> Receiver<T> {
-    /// The value; a change that was not seen yet stays unseen.
+    /// Returns the value without marking it as seen.
     pub(crate) fn get(&self) -> T {
         self.shared.state().value
     }
 
-    /// The value, which is seen from now on.
+    /// Returns the value and marks it as seen.
     pub(crate) fn see(&mut self) -> T {
         let state = self.shared.state();
         self.seen = state.changes;
         state.value
     }
 
-    /// Waits until the value was changed since it was last seen. Waiting may be cut short.
+    /// Waits until the value has changed since it was last seen. Cancel safe.
     pub(crate) async fn changed(&mut self) -> Result<(), Gone> {
         loop {
-            // Made before the look: a change after the look wakes it.
+            // Registered before the check, so that a change after the check wakes it.
             let news = self.shared.news.notified();
             {
                 let state = self.shared.state();
@@ -104,7 +104,7 @@ impl<T: Copy> Receiver<T> {
         }
     }
 
-    /// Waits until the value is one that is wanted. Waiting may be cut short.
+    /// Waits until the value satisfies a predicate. Cancel safe.
     pub(crate) async fn until(&mut self, wanted: impl Fn(&T) -> bool) -> Result<(), Gone> {
         while !wanted(&self.see()) {
             self.changed().await?;
@@ -119,7 +119,7 @@ mod tests {
 
     use super::{Gone, channel};
 
-    /// With tokio's `watch` sixteen tasks are woken in this order once in a thousand million processes.
+    /// With tokio's `watch`, sixteen tasks are woken in this order once in a thousand million processes.
     #[tokio::test]
     async fn those_who_wait_are_woken_in_the_order_in_which_they_came() {
         let ((sender, waits), woken) = (channel(0), Arc::new(Mutex::new(Vec::new())));

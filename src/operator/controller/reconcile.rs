@@ -1,6 +1,6 @@
 //! The loop itself. One task owns the yard: it takes in observations, decides dirty and due units, starts the planned
 //! actions and takes in their results. Nothing is planned for records that are being written here. A standby acts only
-//! on what the leader left undone.
+//! on work that the leader has left undone.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -52,7 +52,7 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(30);
 /// The interval at which gauges are updated.
 const GAUGES: Duration = Duration::from_secs(1);
 
-/// What a finished action reports.
+/// The result of a finished action.
 struct Done {
     unit: Unit,
     action: Planned,
@@ -89,7 +89,7 @@ pub(super) async fn run(
     health: Arc<Health>,
     shutdown: CancellationToken,
 ) -> Result<(), OperatorError> {
-    // A missing table is an error at once; a table that does not answer is waited for.
+    // A missing table is an error at once; a table that does not respond is retried.
     match ports.store.get(&Lease::key_of(Lease::OPERATOR)).await {
         Err(error) if hopeless(&error) => return Err(error.into()),
         Ok(_) | Err(_) => {}
@@ -115,13 +115,13 @@ pub(super) async fn run(
     refused.map_or(Ok(()), |error| Err(error.into()))
 }
 
-/// Errors that waiting does not fix.
+/// Returns whether waiting does not fix the error.
 const fn hopeless(error: &StoreError) -> bool {
     matches!(error, StoreError::NoTable(_) | StoreError::Denied(_))
 }
 
 impl Loop {
-    /// A loop that has seen nothing yet, the receiving ends of its channels, and what follows the table.
+    /// Creates a loop without observations, the receiving ends of its channels, and the follower of the table.
     fn new(
         ports: Ports,
         settings: &Settings,
@@ -163,13 +163,13 @@ impl Loop {
         (state, inputs, follower)
     }
 
-    /// Drops everything but the tasks: without the loop's ends of their channels those that last come to their end.
+    /// Drops everything but the tasks: the last of them end once the loop's ends of their channels are dropped.
     fn into_tasks(self) -> Tasks {
         self.tasks
     }
 
-    /// Each turn decides what is dirty, waits for an event and takes in all events that are ready. No source is drained
-    /// alone, so a busy one starves no other.
+    /// Runs the turns of the loop. Each turn decides dirty units, waits for an event and takes in all events that are
+    /// ready. No source is drained alone, so a busy one does not starve the others.
     async fn turn(&mut self, inputs: &mut Inputs, shutdown: &CancellationToken) {
         let mut gauges = tokio::time::interval(GAUGES);
         loop {
@@ -220,7 +220,7 @@ impl Loop {
         while let Some(done) = self.tasks.actions.try_join_next() {
             self.finished(done);
         }
-        // No more than there were at the start, because their senders go on meanwhile.
+        // No more than there were at the start, because their senders continue meanwhile.
         for _ in 0..inputs.seen.len() {
             let Ok(news) = inputs.seen.try_recv() else { break };
             self.take_in(news);
@@ -240,7 +240,8 @@ impl Loop {
         Now { wall: self.ports.clock.now(), mono: self.ports.clock.elapsed(), seen: self.reads.seen }
     }
 
-    /// The reasons of ended machines come before their states, so that an end is recorded with its reason.
+    /// Takes in the machines listed by the provider. The reasons of ended machines come before their states, so that an
+    /// end is recorded with its reason.
     fn listed_at_provider(&mut self, machines: Vec<Machine>) {
         for machine in machines.iter().filter(|machine| !machine.state.alive()) {
             if let Some(reason) = self.ports.compute.why_ended(&machine.id) {
@@ -250,17 +251,17 @@ impl Loop {
         self.observe(Observation::Inventory(machines));
     }
 
-    /// Judges everything dirty and starts what is planned.
+    /// Judges all dirty units and starts the planned actions.
     ///
     /// # Guarantees
     /// - Nothing is judged before the table was listed completely once.
-    /// - A stand-by starts no action of the leader's, and any other only when it was due for [`STAND_BY`].
-    /// - What failed lately is not started again before its pause is over.
-    /// - A judgement that panics costs its unit alone.
-    /// - A unit with anything left to do is dirty, has a timer, or is queued for a slot.
+    /// - A standby starts no action of the leader's, and any other only when it was due for [`STAND_BY`].
+    /// - A recently failed action is not started again before its pause is over.
+    /// - A judgement that panics affects only its unit.
+    /// - A unit with remaining work is dirty, has a timer, or is queued for a slot.
     ///
     /// # Assumes
-    /// Whoever changes the yard adds the units that this concerns to `dirty`.
+    /// Every change of the yard adds the affected units to `dirty`.
     fn settle(&mut self) {
         // Records of a newer program are as unreadable to this one as broken ones.
         let newer = self.yard.newer.len();
@@ -286,7 +287,7 @@ impl Loop {
                 }
                 None => true,
             });
-            // Never again at once: a time that has passed stays passed.
+            // Not at once: a time that has passed would wake it again and again.
             if wake.is_some_and(|at| at <= now.mono) {
                 wake = Some(now.mono + Duration::from_millis(10));
             }
@@ -306,11 +307,11 @@ impl Loop {
         }
     }
 
-    /// Starts an action, unless something it holds is held already or too many of its kind are in progress.
+    /// Starts an action, unless one of its slots is held already or too many actions of its kind are in progress.
     ///
     /// # Guarantees
-    /// - What the action holds is busy until [`Self::finish`]: nobody plans for it meanwhile.
-    /// - An action that is not started is forgotten; its unit is judged again when what was in its way is over.
+    /// - The action's slots are busy until [`Self::finish`]: nothing is planned for them meanwhile.
+    /// - An action that is not started is dropped; its unit is judged again when the obstacle is gone.
     fn start(&mut self, unit: &Unit, action: Planned) {
         let slots = &action.slots;
         if slots.iter().any(|slot| self.yard.busy.contains(slot)) || !self.concurrency.acquire(unit, &action)
@@ -331,9 +332,9 @@ impl Loop {
     /// Takes in the result of an action.
     ///
     /// # Guarantees
-    /// - Everything the action held is free again, and whatever depends on that is dirty.
-    /// - What was written or found instead is in the yard before anything is judged again.
-    /// - An event is left only for what succeeded, or for the first of failures in a row.
+    /// - All slots of the action are free again, and all units that depend on them are dirty.
+    /// - The record as written, or the conflicting record, is in the yard before anything is judged again.
+    /// - An event is written only for a success, or for the first of consecutive failures.
     ///
     /// # Assumes
     /// It is called once for each action that [`Self::start`] started, unless that action panicked.
@@ -375,7 +376,7 @@ impl Loop {
         }
     }
 
-    /// A failed action backs off, longer each time; one that only lost a race is decided again at once, twice.
+    /// Backs off a failed action, longer each time; one that only lost a race is decided again at once, twice.
     fn back_off(&mut self, unit: &Unit, action: &Planned, failure: &Failure) {
         self.failed(unit, action, failure);
         let now = self.ports.clock.elapsed();

@@ -1,4 +1,4 @@
-//! What the loop writes beside its decisions: events, the history, and the hours of the ledger.
+//! The loop's records beside its decisions: events, the history, and the hours of the ledger.
 
 pub(crate) mod events;
 pub(crate) mod history;

@@ -1,4 +1,4 @@
-//! What the loop learns from: the table, the provider's list of machines, EC2's notices, and the doorbell.
+//! The loop's sources of observations: the table, the provider's list of machines, EC2's notices, and the doorbell.
 
 pub(crate) mod doorbell;
 pub(crate) mod follow;

@@ -1,4 +1,4 @@
-//! What an operator leaves behind: nothing, however it ends.
+//! Checks that an operator leaves nothing behind, however it ends.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::model::{AttributeValue, InstanceId, Item, PoolSpec};
 use crate::ports::{ComputeError, LaunchOrder, Launched, Machine, MachineState};
 use crate::yard::Unit;
 
-/// A provider that never answers whether a class can be launched.
+/// A provider whose check of a class never returns.
 struct NeverChecks(FakeCompute);
 
 #[async_trait]
@@ -42,7 +42,7 @@ impl Compute for NeverChecks {
     }
 }
 
-/// The record of a class that keeps two machines idle.
+/// Returns the record of a class that keeps two machines idle.
 fn pool() -> Item {
     let text = |value: &str| AttributeValue::S(value.to_owned());
     let number = |value: u32| AttributeValue::N(value.to_string());
@@ -75,7 +75,7 @@ fn settings() -> Settings {
     }
 }
 
-/// An operator with everything that runs beside its loop, on a table in memory whose every call takes a moment.
+/// Runs an operator with all its background tasks, on a table in memory whose every call takes a moment.
 async fn operator(stop: CancellationToken) {
     let clock = Arc::new(TokioClock::starting("2026-01-05T12:00:00Z".parse().unwrap()));
     let entropy = Arc::new(SeededEntropy::new(7));
@@ -116,7 +116,7 @@ async fn no_task_outlives_an_operator_that_is_dropped() {
         let still = tokio::time::timeout(moment, &mut running).await;
         assert!(still.is_err() && tasks_alive() > 3, "{} tasks after {moment:?}", tasks_alive());
         drop(running);
-        // What was broken off is dropped when the runtime comes to it.
+        // The runtime drops cancelled tasks a little later.
         tokio::time::sleep(Duration::from_millis(1)).await;
         assert_eq!(tasks_alive(), 0, "dropped after {moment:?}");
     }
@@ -136,7 +136,7 @@ async fn no_task_outlives_an_operator_that_stops() {
     }
 }
 
-/// One record makes nobody else wait, and no operator end again and again.
+/// One bad record must not delay the others, and must not end the operator again and again.
 #[tokio::test(start_paused = true)]
 async fn a_judgement_that_panics_costs_its_unit_alone_until_it_is_listed_again() {
     let clock = Arc::new(TokioClock::starting("2026-01-05T12:00:00Z".parse().unwrap()));

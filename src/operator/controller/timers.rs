@@ -24,7 +24,7 @@ impl Timers {
         }
     }
 
-    /// The next due time.
+    /// Returns the next due time.
     pub(super) fn next(&self) -> Option<Duration> {
         self.order.first().map(|(at, _)| *at)
     }

@@ -1,6 +1,6 @@
-//! Who are we to GitHub? A token from a file, read anew for each call so that it can be rotated, or a GitHub App, whose
-//! installation tokens are minted on demand, kept in memory only and renewed before they end, and whose key is read
-//! anew when GitHub refuses it.
+//! Authentication at GitHub: with a token from a file, which is read anew for each call so that it can be rotated, or
+//! as a GitHub App, whose installation tokens are minted on demand, kept only in memory and renewed before they expire,
+//! and whose key is read anew when GitHub refuses it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,42 +20,42 @@ use super::wire::{InstallationBody, InstallationTokenRequest, TokenBody};
 use crate::github::errors::SetupError;
 use crate::ports::github::{GitHubError, Scope};
 
-/// GitHub's clock may be behind ours (their advice: one minute).
+/// GitHub's clock may be behind ours (its documentation advises one minute).
 const ISSUED_BEFORE: Duration = Duration::from_secs(60);
-/// GitHub refuses more than ten minutes from its own now; this leaves a minute for its clock.
+/// GitHub refuses assertions that end more than ten minutes after its own now; this leaves a minute for its clock.
 const VALID_FOR: Duration = Duration::from_secs(540);
 /// An installation token lasts one hour; a call started with it must still finish.
 const RENEW_BEFORE_END: Duration = Duration::from_secs(300);
 
-/// All that our calls need: runners of repositories, those of organisations, and reading runs.
+/// The permissions that our calls need: runners of repositories, those of organisations, and reading runs.
 pub(super) const NEEDED: [(&str, &str); 3] =
     [("administration", "write"), ("organization_self_hosted_runners", "write"), ("actions", "read")];
 
-/// The level of a permission where failed jobs are to be run again.
+/// Returns the level of a permission; re-running failed jobs needs a higher one.
 fn level_of(name: &str, usual: &'static str, reruns: bool) -> &'static str {
     if reruns && name == "actions" { "write" } else { usual }
 }
 
-/// What proves to GitHub who asks.
+/// The credential for GitHub.
 pub enum Credential {
-    /// No header at all: for a server that asks for none.
+    /// No credential, for a server that requires none.
     None,
-    /// A file that holds a token and nothing else.
+    /// A file that contains only a token.
     TokenFile(PathBuf),
-    /// A GitHub App, installed where runners are wanted.
+    /// A GitHub App, installed where runners are registered.
     App(AppKey),
 }
 
 /// An App and its private key. The key is never printed.
 pub struct AppKey {
     app_id: String,
-    /// Where a new key is found once GitHub refuses the one in use.
+    /// The file of a new key, read once GitHub refuses the present one.
     file: Option<PathBuf>,
-    /// The one in use.
+    /// The present key.
     signing: RwLock<Arc<SigningKey>>,
 }
 
-/// A private key, and the text it was read from.
+/// A private key, with the text it was parsed from.
 struct SigningKey {
     pem: Vec<u8>,
     key: EncodingKey,
@@ -69,17 +69,17 @@ impl SigningKey {
 }
 
 impl AppKey {
-    /// Reads the App's private key as GitHub hands it out (PEM, RSA).
+    /// Parses the App's private key in GitHub's form (PEM, RSA).
     ///
     /// # Errors
-    /// When the text is no such key; the error never repeats it.
+    /// The text is not such a key; the error never repeats it.
     pub fn from_pem(app_id: impl Into<String>, pem: &[u8]) -> Result<Self, SetupError> {
         let signing = RwLock::new(Arc::new(SigningKey::of(pem.to_vec())?));
         Ok(Self { app_id: app_id.into(), file: None, signing })
     }
 
-    /// The same, read from this file again when GitHub refuses it: a key is rotated by replacing the file, and the old
-    /// one works until it is deleted at GitHub.
+    /// Sets the file from which the key is read again when GitHub refuses it: a key is rotated by replacing the file,
+    /// and the old one works until it is deleted at GitHub.
     #[must_use]
     pub fn kept_in(self, file: impl Into<PathBuf>) -> Self {
         Self { file: Some(file.into()), ..self }
@@ -89,7 +89,7 @@ impl AppKey {
         Arc::clone(&self.signing.read().expect("nobody panics while holding the App's key"))
     }
 
-    /// The key of the file, where it is another than the one that was refused. It is the one in use from now on; a file
+    /// Reads the key from the file and returns it if it differs from the refused one. It is used from now on; a file
     /// without a key, perhaps half written, changes nothing.
     async fn instead_of(&self, refused: &SigningKey) -> Option<Arc<SigningKey>> {
         let file = self.file.as_ref()?;
@@ -110,12 +110,12 @@ impl AppKey {
         }
     }
 
-    /// The assertion of being this App by the key in use.
+    /// Signs the App's assertion with the present key.
     pub(super) fn signed(&self, now: Timestamp) -> Result<String, GitHubError> {
         self.assertion(&self.current(), now)
     }
 
-    /// The assertion of being this App, good for some minutes.
+    /// Signs the App's assertion, which is valid for some minutes.
     fn assertion(&self, signing: &SigningKey, now: Timestamp) -> Result<String, GitHubError> {
         let claims = Claims {
             iat: (now - ISSUED_BEFORE).as_second(),
@@ -154,11 +154,11 @@ impl fmt::Debug for Credential {
 /// Installation tokens, one per account: an installation belongs to an account, not to a repository.
 type Installations = BTreeMap<String, Arc<Mutex<Option<TokenBody>>>>;
 
-/// A credential with what it has cached.
+/// A credential with its cached tokens.
 pub(super) struct Authenticator {
     credential: Credential,
     installations: Mutex<Installations>,
-    /// Whether failed jobs are to be run again.
+    /// Whether failed jobs may be re-run.
     reruns: bool,
 }
 
@@ -167,12 +167,12 @@ impl Authenticator {
         Self { credential, installations: Mutex::new(BTreeMap::new()), reruns: false }
     }
 
-    /// Asks for the permission to run failed jobs again, or not.
+    /// Sets whether the permission to re-run failed jobs is requested.
     pub(super) fn reruns(&mut self, reruns: bool) {
         self.reruns = reruns;
     }
 
-    /// The secret for a call about this scope.
+    /// Returns the secret for a call in this scope.
     pub(super) async fn secret(&self, client: &Client, scope: &Scope) -> Result<Option<String>, GitHubError> {
         match &self.credential {
             Credential::None => Ok(None),
@@ -181,7 +181,7 @@ impl Authenticator {
         }
     }
 
-    /// The App's proof of being itself, if the credential is an App.
+    /// Signs the App's assertion, if the credential is an App.
     pub(super) fn assertion(&self, now: Timestamp) -> Option<Result<String, GitHubError>> {
         match &self.credential {
             Credential::None | Credential::TokenFile(_) => None,
@@ -189,7 +189,8 @@ impl Authenticator {
         }
     }
 
-    /// Whose budget at GitHub a call is counted on: an App has one for each account it is installed in.
+    /// Returns the account whose budget at GitHub a call counts against: an App has one for each account it is
+    /// installed in.
     pub(super) fn account(&self, scope: &Scope) -> String {
         match &self.credential {
             Credential::None | Credential::TokenFile(_) => String::new(),
@@ -197,7 +198,7 @@ impl Authenticator {
         }
     }
 
-    /// Forgets the cached token of this scope's account: GitHub refused it before its time (uninstalled, rotated).
+    /// Drops the cached token of this scope's account: GitHub refused it early (uninstalled, rotated).
     pub(super) async fn forget(&self, scope: &Scope) {
         let slot = self.slot(scope).await;
         *slot.lock().await = None;
@@ -208,7 +209,8 @@ impl Authenticator {
         Arc::clone(installations.entry(owner(scope).to_ascii_lowercase()).or_default())
     }
 
-    /// One minting per account at a time; other accounts are not held up by a slow one.
+    /// Returns the installation token of an account. It is minted once at a time per account; a slow account does not
+    /// hold up the others.
     async fn installation_token(
         &self,
         client: &Client,
@@ -258,11 +260,12 @@ async fn mint(
     client.ask_json(&question, Some(assertion)).await
 }
 
-/// No more than is needed, however much the App was granted; and no more than was granted, which GitHub would refuse.
+/// Returns the needed permissions that were granted. More than needed is never requested, and GitHub would refuse more
+/// than granted.
 fn narrowed(granted: &BTreeMap<String, String>, reruns: bool) -> BTreeMap<&'static str, &'static str> {
     let level = |needed, granted: &str| if granted == "read" { "read" } else { needed };
     let needed = NEEDED.map(|(name, usual)| (name, level_of(name, usual, reruns)));
-    // By which a commit is seen to be in its branch: classes that keep directories need it, and others do not miss it.
+    // Needed to check that a commit is in its branch: only for classes that keep directories.
     let needed = needed.into_iter().chain([("contents", "read")]);
     needed.filter_map(|(name, needed)| Some((name, level(needed, granted.get(name)?)))).collect()
 }

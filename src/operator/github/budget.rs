@@ -1,6 +1,6 @@
-//! May this call be made now? GitHub counts calls by the hour and by the minute, and asks to be left alone when they
-//! are too many; what is left is kept for what matters most: machines that register, then runners to be removed, then
-//! looks. Pure: time comes from outside, and nothing here waits.
+//! May this call be made now? GitHub limits calls per hour and per minute, and asks for a pause when there are too
+//! many; the remaining budget is reserved by priority: registrations first, then removals of runners, then audits.
+//! Pure: the time is an argument, and nothing here waits.
 //! <https://docs.github.com/en/rest/using-the-rest-api/rate-limits-for-the-rest-api>
 
 use std::collections::BTreeMap;
@@ -11,22 +11,22 @@ use reqwest::header::{HeaderMap, RETRY_AFTER};
 
 use super::errors::Call;
 
-/// What a call is for, by weight.
+/// The purpose of a call, by priority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Priority {
-    /// A machine waits for it to serve a request.
+    /// A machine needs it to serve a request.
     Register,
-    /// A runner is to go.
+    /// It removes a runner.
     Deregister,
-    /// Nobody waits for it.
+    /// Nothing waits for it.
     Audit,
 }
 
 impl Priority {
-    /// Every one, by weight.
+    /// All priorities, highest first.
     pub(super) const ALL: [Self; 3] = [Self::Register, Self::Deregister, Self::Audit];
 
-    /// The label of the metrics.
+    /// Returns the label for metrics.
     pub(super) const fn as_str(self) -> &'static str {
         match self {
             Self::Register => "register",
@@ -35,7 +35,7 @@ impl Priority {
         }
     }
 
-    /// The part of a budget, in percent, that is left to what weighs more.
+    /// Returns the part of a budget, in percent, that is reserved for higher priorities.
     const fn leaves(self) -> u64 {
         match self {
             Self::Register => 0,
@@ -45,16 +45,16 @@ impl Priority {
     }
 }
 
-/// Points a minute (GitHub's secondary limit); a read costs 1, a change 5.
+/// Points per minute (GitHub's secondary limit); a read costs 1, a change 5.
 const POINTS: u32 = 900;
-/// Calls a minute that create something (GitHub's secondary limit).
+/// Calls per minute that create something (GitHub's secondary limit).
 const CREATIONS: u32 = 80;
-/// The longest that a budget is believed to be spent: GitHub renews them each hour.
+/// The longest time for which a budget counts as spent: GitHub renews them each hour.
 const LONGEST: Duration = Duration::from_secs(3600);
-/// The shortest pause that is asked for.
+/// The shortest pause.
 const SHORTEST: Duration = Duration::from_secs(1);
 
-/// A bucket that fills by the minute.
+/// A bucket that refills within a minute.
 #[derive(Clone, Debug)]
 struct Bucket {
     size: f64,
@@ -68,13 +68,13 @@ impl Bucket {
     }
 
     fn fill(&mut self, now: Timestamp) {
-        // A clock that was set back fills nothing.
+        // A clock that was set back refills nothing.
         let passed = now.duration_since(self.at).as_secs_f64().max(0.0);
         self.level = (self.level + passed * self.size / 60.0).min(self.size);
         self.at = now;
     }
 
-    /// How long until this much may be taken while `leaves` percent stay.
+    /// Returns the wait until this much may be taken while `leaves` percent remain.
     fn wait(&self, cost: u32, leaves: u64) -> Option<Duration> {
         let floor = self.size * leaves as f64 / 100.0;
         let lacks = floor + f64::from(cost) - self.level;
@@ -82,7 +82,7 @@ impl Bucket {
     }
 }
 
-/// What GitHub last said of a budget by the hour.
+/// An hourly budget, as last reported by GitHub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Primary {
     pub(super) limit: u64,
@@ -96,13 +96,13 @@ pub(super) struct Budget {
     points: Bucket,
     creations: Bucket,
     primary: BTreeMap<&'static str, Primary>,
-    /// Which budget a kind of call was last counted on.
+    /// The budget that a kind of call was last counted against.
     counted: BTreeMap<Call, &'static str>,
     silent_until: Option<Timestamp>,
 }
 
 impl Budget {
-    /// Budgets of which nothing is known yet.
+    /// Creates budgets without information from GitHub.
     pub(super) fn new(now: Timestamp) -> Self {
         Self {
             points: Bucket::full(POINTS, now),
@@ -113,7 +113,7 @@ impl Budget {
         }
     }
 
-    /// Takes what a call costs, or says how long to wait.
+    /// Takes the cost of a call, or returns how long to wait.
     pub(super) fn admit(&mut self, call: Call, priority: Priority, now: Timestamp) -> Result<(), Duration> {
         self.points.fill(now);
         self.creations.fill(now);
@@ -132,7 +132,7 @@ impl Budget {
         Ok(())
     }
 
-    /// Takes in what an answer says of the budgets; answers the one it speaks of.
+    /// Updates the budgets from a response, and returns the one that it reports.
     pub(super) fn observe(
         &mut self,
         call: Call,
@@ -144,12 +144,12 @@ impl Budget {
         let reset = number("x-ratelimit-reset").and_then(|at| i64::try_from(at).ok());
         let primary = (|| {
             let (limit, remaining) = (number("x-ratelimit-limit")?, number("x-ratelimit-remaining")?);
-            // A time beyond the next hour is no renewal, whoever wrote it on the way.
+            // A reset more than an hour ahead is invalid, whatever its source.
             let latest = now.saturating_add(LONGEST).unwrap_or(Timestamp::MAX);
             Some(Primary { limit, remaining, reset: Timestamp::from_second(reset?).ok()?.min(latest) })
         })();
         if let Some(pause) = throttled {
-            // A spent hourly budget concerns its own calls; everything else asks us to be silent altogether.
+            // A spent hourly budget affects only its own calls; every other throttle pauses all calls.
             let hourly = primary.is_some_and(|primary| primary.remaining == 0);
             if !hourly || headers.contains_key(RETRY_AFTER) {
                 let until = now.saturating_add(pause).unwrap_or(Timestamp::MAX);
@@ -164,7 +164,7 @@ impl Budget {
     }
 }
 
-/// How long a budget is spent for calls of this weight.
+/// Returns how long a budget is spent for calls of this priority.
 fn spent(budget: Primary, priority: Priority, now: Timestamp) -> Option<Duration> {
     let enough = match priority.leaves() {
         0 => budget.remaining > 0,
@@ -173,13 +173,13 @@ fn spent(budget: Primary, priority: Priority, now: Timestamp) -> Option<Duration
     if enough { None } else { between(now, budget.reset) }
 }
 
-/// How long until then; none when it is over, or so far away that our clock must have been set back since.
+/// Returns the time until `then`; `None` if it is over, or so far ahead that our clock must have been set back since.
 fn between(now: Timestamp, then: Timestamp) -> Option<Duration> {
     let wait = Duration::try_from(then.duration_since(now)).ok()?;
     (!wait.is_zero() && wait <= LONGEST).then_some(wait)
 }
 
-/// The budgets our calls are counted on, by GitHub's names; bounded, since it is a label.
+/// The budgets of our calls, by GitHub's names; limited to a few, since it is a label.
 pub(super) const RESOURCES: [&str; 3] = ["core", "actions_runner_registration", "other"];
 
 fn resource(name: Option<&str>) -> &'static str {

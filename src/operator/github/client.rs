@@ -1,5 +1,5 @@
-//! How is one request made? One exchange with one deadline, redirects only within the same origin, a bound on what is
-//! read, and the answer handed on unjudged to [`super::errors`].
+//! The HTTP client for single requests: one exchange with one deadline, redirects only within the same origin, and a
+//! limit on the body. The response is interpreted by [`super::errors`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,26 +17,26 @@ use super::origin::ApiUrl;
 use crate::github::errors::SetupError;
 use crate::ports::github::GitHubError;
 
-/// What time it is; the wall clock in production.
+/// A source of the current time; the wall clock in production.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
-/// A hundred runners with their labels are some 100 KiB; nothing we ask for comes near this.
+/// A hundred runners with their labels are some 100 KiB; no response that we request comes near this.
 const MAX_BODY_BYTES: usize = 8 * 1024 * 1024;
-/// A renamed repository answers with one redirect to its number.
+/// A renamed repository redirects once, to its number.
 const MAX_REDIRECTS: usize = 3;
-/// The version of the REST API this was written against. A server that does not know it says 400.
+/// The version of the REST API that this client uses. A server without support for it responds 400.
 const API_VERSION: &str = "2022-11-28";
 
-/// One question, complete but for the credential.
+/// One request, complete except for the credential.
 pub(super) struct Question {
     pub(super) call: Call,
     pub(super) method: Method,
     pub(super) url: Url,
     pub(super) body: Option<Vec<u8>>,
     pub(super) priority: Priority,
-    /// Whether "not modified" is an answer.
+    /// Whether the response may be "not modified".
     pub(super) conditional: bool,
-    /// The mark of the answer we have.
+    /// The ETag of the cached response.
     pub(super) mark: Option<HeaderValue>,
 }
 
@@ -50,13 +50,13 @@ impl Question {
         Self { call, method, url, body: None, priority, conditional: false, mark: None }
     }
 
-    /// The same, of another weight.
+    /// Sets the priority.
     pub(super) fn of(mut self, priority: Priority) -> Self {
         self.priority = priority;
         self
     }
 
-    /// The same, asked again and again.
+    /// Marks the request as a repeated one, so that it can be conditional.
     pub(super) fn conditional(mut self) -> Self {
         self.conditional = true;
         self
@@ -67,7 +67,7 @@ impl Question {
         self
     }
 
-    /// Method and path: the query may name a runner, and neither holds a secret.
+    /// Returns method and path. The query is left out, as it may name a runner; neither contains a secret.
     fn what(&self) -> String {
         format!("{} {}", self.method, self.url.path())
     }
@@ -95,12 +95,12 @@ impl Client {
         Ok(Self { http, origin, deadline, clock })
     }
 
-    /// Asks within the deadline; whatever is not a 2xx answer is an error by its meaning.
+    /// Sends a request within the deadline; a response that is not 2xx becomes an error by its meaning.
     pub(super) async fn ask(&self, question: &Question, secret: Option<&str>) -> Result<Answer, GitHubError> {
         accept(question.call, self.fetch(question, secret).await?, (self.clock)())
     }
 
-    /// Asks within the deadline; the answer is not judged.
+    /// Sends a request within the deadline and returns the response uninterpreted.
     pub(super) async fn fetch(
         &self,
         question: &Question,
@@ -112,7 +112,7 @@ impl Client {
         })?
     }
 
-    /// Asks and reads the answer as JSON of this shape.
+    /// Sends a request and parses the response as JSON.
     pub(super) async fn ask_json<T: DeserializeOwned>(
         &self,
         question: &Question,
@@ -159,15 +159,15 @@ impl Client {
     }
 }
 
-/// Reads an answer as JSON of this shape.
+/// Parses a response as JSON.
 pub(super) fn json<T: DeserializeOwned>(answer: &Answer) -> Result<T, GitHubError> {
     if !answer.is_json() {
         return Err(unusable(&answer.what, "the answer is not JSON"));
     }
-    // The error names a place in the text, never the text: it may hold a token.
+    // The error contains a position in the text, never the text: it may contain a token.
     serde_json::from_slice(&answer.body).map_err(|e| {
         let (line, column, told) = (e.line(), e.column(), e.to_string());
-        // The names of fields are ours.
+        // The names of fields are our own.
         let field = told.strip_prefix("missing field `").and_then(|rest| rest.split('`').next());
         let field = field.map_or(String::new(), |field| format!(", where field {field:?} is missing"));
         unusable(&answer.what, format_args!("unreadable at line {line}, column {column}{field}"))
@@ -188,7 +188,8 @@ fn bearer(secret: &str) -> Result<HeaderValue, GitHubError> {
     Ok(value)
 }
 
-/// Where to ask again, verbatim; `None` for every other answer and for another origin, which never sees the token.
+/// Returns the target of a redirect, verbatim; `None` for every other response and for another origin, which must not
+/// get the token.
 fn same_origin_redirect(from: &Url, answer: &Answer) -> Option<Url> {
     let redirects = [
         StatusCode::MOVED_PERMANENTLY,
@@ -203,7 +204,7 @@ fn same_origin_redirect(from: &Url, answer: &Answer) -> Option<Url> {
     (next.origin() == from.origin()).then_some(next)
 }
 
-/// An error with its causes: the outermost alone says only that a request failed.
+/// Formats an error with its causes: the outermost alone only states that a request failed.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

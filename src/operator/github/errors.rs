@@ -1,4 +1,4 @@
-//! What does an answer that is not the expected one mean? Every status and header is judged here and nowhere else.
+//! What does an unexpected response mean? Every status and header is interpreted here and nowhere else.
 
 use jiff::Timestamp;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, LOCATION};
@@ -8,41 +8,41 @@ use super::retry_after;
 use super::wire::ErrorBody;
 use crate::ports::github::GitHubError;
 
-/// The most of GitHub's own words that go into an error.
+/// The maximum part of GitHub's message that an error contains.
 const MESSAGE_CHARS: usize = 200;
 
-/// The adapter cannot be built.
+/// The adapter cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
-    /// The App's key is not one.
+    /// The App's key is invalid.
     #[error(
         "github.app_key_file holds no RSA private key in PEM form; download one on the App's settings page"
     )]
     AppKey,
-    /// TLS could not be set up, for example for want of root certificates.
+    /// TLS could not be set up, for example without root certificates.
     #[error("cannot set up HTTPS: {0}")]
     Transport(String),
 }
 
-/// What was being done: the same status means different things for different calls.
+/// The kind of call: the same status means different things for different calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Call {
-    /// Reading something.
+    /// Reads something.
     Read,
-    /// Minting a token, of a runner or of an App.
+    /// Mints a token, of a runner or of an App.
     MintToken,
-    /// Creating a runner.
+    /// Creates a runner.
     CreateRunner,
-    /// Removing a runner.
+    /// Removes a runner.
     RemoveRunner,
-    /// Setting the labels of a runner.
+    /// Sets the labels of a runner.
     SetLabels,
-    /// Running failed jobs again.
+    /// Re-runs failed jobs.
     Rerun,
 }
 
 impl Call {
-    /// What it costs of GitHub's points by the minute.
+    /// Returns the cost in GitHub's points per minute.
     pub(super) const fn points(self) -> u32 {
         match self {
             Self::Read => 1,
@@ -50,7 +50,7 @@ impl Call {
         }
     }
 
-    /// Whether it creates something at GitHub.
+    /// Returns whether the call creates something at GitHub.
     pub(super) const fn creates(self) -> bool {
         match self {
             Self::MintToken | Self::CreateRunner | Self::Rerun => true,
@@ -59,18 +59,18 @@ impl Call {
     }
 }
 
-/// An answer, whatever its status, read to its end.
+/// A complete response of any status.
 #[derive(Clone, Debug)]
 pub(super) struct Answer {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
     pub(super) body: Vec<u8>,
-    /// Method and path, for messages. Never holds a secret.
+    /// Method and path, for messages. Never contains a secret.
     pub(super) what: String,
 }
 
 impl Answer {
-    /// Whether the body claims to be JSON, as everything GitHub itself says is.
+    /// Returns whether the body is declared as JSON, as all of GitHub's own responses are.
     pub(super) fn is_json(&self) -> bool {
         let kind = self.headers.get(CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default();
         kind.starts_with("application/") && kind.contains("json")
@@ -89,7 +89,7 @@ impl Answer {
     }
 }
 
-/// Passes on an answer of the 2xx kind, and says of any other what it means.
+/// Returns a 2xx response, and converts any other to an error by its meaning.
 pub(super) fn accept(call: Call, answer: Answer, now: Timestamp) -> Result<Answer, GitHubError> {
     let status = answer.status;
     if status.is_success() { Ok(answer) } else { Err(refusal(call, &answer, now)) }
@@ -105,7 +105,7 @@ fn refusal(call: Call, answer: &Answer, now: Timestamp) -> GitHubError {
             throttled()
         }
         401 | 403 => GitHubError::Denied(message),
-        // A proxy's page says nothing about what GitHub knows, and a removal takes "not found" for done.
+        // A proxy's page is no evidence about GitHub's data, and a removal treats "not found" as done.
         404 | 410 if !answer.is_json() => {
             GitHubError::Unreachable(format!("{message}, and not in GitHub's words"))
         }
@@ -113,7 +113,7 @@ fn refusal(call: Call, answer: &Answer, now: Timestamp) -> GitHubError {
         409 => conflict(call, message),
         422 => unprocessable(call, message),
         407 | 408 | 500..=599 => GitHubError::Unreachable(message),
-        // 1xx never gets here; what is left are the 4xx that blame our request.
+        // 1xx never gets here; the remaining 4xx mean that our request is wrong.
         _ => GitHubError::Invalid(message),
     }
 }
@@ -138,19 +138,20 @@ fn unprocessable(call: Call, message: String) -> GitHubError {
     }
 }
 
-/// Secondary limits are sometimes told by words alone.
+/// Returns whether the message mentions a rate limit, since secondary limits sometimes appear only there.
 fn mentions_rate_limit(message: &str) -> bool {
     message.to_ascii_lowercase().contains("rate limit")
 }
 
-/// The host alone: the rest of the address may hold what is not to be logged.
+/// Returns only the host: the rest of the address may contain text that must not be logged.
 fn redirect_host(answer: &Answer) -> String {
     let location = answer.headers.get(LOCATION).and_then(|v| v.to_str().ok());
     let host = location.and_then(|l| Url::parse(l).ok()).and_then(|u| u.host_str().map(str::to_owned));
     host.unwrap_or_else(|| "an unreadable address".to_owned())
 }
 
-/// An answer of the right status whose content cannot be used: a proxy's page, or a GitHub that changed.
+/// Returns the error for a response of the right status whose content cannot be used: a proxy's page, or a changed
+/// GitHub.
 pub(super) fn unusable(what: &str, problem: impl std::fmt::Display) -> GitHubError {
     GitHubError::Unreachable(format!("{what}: {problem}"))
 }

@@ -1,5 +1,5 @@
-//! Did it change since we last asked? Answers that GitHub marked are kept, so that the same question can be answered by
-//! "304 not modified", which costs nothing of the hourly budget.
+//! A cache of responses with ETags, so that a repeated request can be answered with "304 not modified", which costs
+//! nothing of the hourly budget.
 
 use std::collections::BTreeMap;
 
@@ -9,18 +9,18 @@ use reqwest::{StatusCode, Url};
 
 use super::errors::Answer;
 
-/// The most bytes of answers that are kept: those of some two thousand runs, and the empty lists of many more
+/// Maximum size of the cache, in bytes: the responses of some two thousand runs, and the empty lists of many more
 /// repositories.
 const MOST: usize = 24 * 1024 * 1024;
-/// The largest answer that is kept: a page of a hundred runners is some 100 KiB.
+/// The largest cached response: a page of a hundred runners is some 100 KiB.
 const LARGEST: usize = 256 * 1024;
-/// What an answer takes beside its body.
+/// The memory of a response beside its body.
 const BESIDE: usize = 2 * 1024;
-/// How long an answer is kept that nobody asks for again. Questions that are asked again and again go round: where they
-/// have no room together, whoever evicted the oldest would evict each just before its turn, and keep nothing of use.
+/// How long an unused response is cached. Repeated requests go round: if the cache is too small for all of them,
+/// evicting the oldest would evict each just before it is needed, and the cache would be useless.
 const UNUSED: SignedDuration = SignedDuration::from_hours(1);
 
-/// The answers kept, by address. Where there is no room, what is kept stays while it is asked for.
+/// The cached responses, by address. If the cache is full, its responses remain while they are used.
 #[derive(Default)]
 pub(super) struct Etags {
     kept: BTreeMap<String, (Timestamp, Answer)>,
@@ -28,12 +28,12 @@ pub(super) struct Etags {
 }
 
 impl Etags {
-    /// The mark of the answer kept for this address.
+    /// Returns the ETag of the cached response for this address.
     pub(super) fn mark(&self, url: &Url) -> Option<HeaderValue> {
         self.kept.get(url.as_str()).and_then(|(_, answer)| answer.headers.get(ETAG)).cloned()
     }
 
-    /// Keeps a marked answer, and answers "not modified" with the one that was kept.
+    /// Caches a response with an ETag, and replaces a "not modified" response by the cached one.
     pub(super) fn resolve(&mut self, url: &Url, answer: Answer, now: Timestamp) -> Answer {
         if answer.status == StatusCode::NOT_MODIFIED
             && let Some((used, kept)) = self.kept.get_mut(url.as_str())

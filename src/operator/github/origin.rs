@@ -1,8 +1,8 @@
-//! Where is this GitHub? Its API and its web pages stand at different addresses, and only the first is configured.
+//! The addresses of a GitHub. Its API and its web pages have different addresses, and only the first is configured.
 
 use reqwest::Url;
 
-/// The API's address, checked, and what follows from it.
+/// The checked address of the API, and the web address derived from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiUrl {
     api: Url,
@@ -20,15 +20,15 @@ pub struct ApiUrlError {
 }
 
 impl ApiUrl {
-    /// Reads an API address. Plain `http` is accepted on loopback only: a token would cross the network in clear.
+    /// Parses an API address. Plain `http` is accepted only on loopback: a token would cross the network in clear.
     ///
     /// # Errors
-    /// What is not an absolute `http(s)` URL without credentials, query and fragment.
+    /// Anything but an absolute `http(s)` URL without credentials, query and fragment.
     pub fn parse(value: &str) -> Result<Self, ApiUrlError> {
         let fail = |problem| ApiUrlError { value: value.to_owned(), problem };
         let mut api = Url::parse(value).map_err(|_| fail("is not a URL"))?;
         if !api.username().is_empty() || api.password().is_some() {
-            // The value holds a secret then, so it is not repeated.
+            // The value contains a secret then, so it is not repeated.
             return Err(ApiUrlError {
                 value: "(hidden)".to_owned(),
                 problem: "must not carry a user or password",
@@ -52,25 +52,25 @@ impl ApiUrl {
         Ok(Self { api, web })
     }
 
-    /// `https://api.github.com`, without a trailing slash in its path.
+    /// Returns the API's address, such as `https://api.github.com`, without a trailing slash in its path.
     #[must_use]
     pub fn api(&self) -> &Url {
         &self.api
     }
 
-    /// The web address runners are configured with, without a trailing slash.
+    /// Returns the web address with which runners are configured, without a trailing slash.
     #[must_use]
     pub fn web(&self) -> &str {
         self.web.as_str().trim_end_matches('/')
     }
 
-    /// Whether this GitHub is on this very machine (the stand-in).
+    /// Returns whether this GitHub is on this machine (the stand-in).
     #[must_use]
     pub fn is_loopback(&self) -> bool {
         is_loopback(&self.api)
     }
 
-    /// An address below the API's, each segment percent-encoded; `None` if a segment would escape its place.
+    /// Returns an address below the API's, each segment percent-encoded; `None` if a segment would escape its position.
     #[must_use]
     pub fn join(&self, segments: &[&str]) -> Option<Url> {
         let mut url = self.api.clone();
@@ -82,8 +82,8 @@ impl ApiUrl {
     }
 }
 
-/// Enterprise Server keeps its API under `/api/v3`; github.com and `*.ghe.com` on a host `api.…`; the stand-in has one
-/// address for both.
+/// Returns the web address of an API: Enterprise Server has its API under `/api/v3`; github.com and `*.ghe.com` on a
+/// host `api.…`; the stand-in has one address for both.
 fn web_url(api: &Url, path: &str) -> Option<Url> {
     let mut web = api.clone();
     match path.strip_suffix("/api/v3") {

@@ -1,5 +1,5 @@
-//! What does a list hold that comes in pages and may change between them? Either all of it is read, or it is an error:
-//! a part of a list would make runners that exist look gone. Who asks for what a list shows takes each page as it is.
+//! Reads a list that comes in pages and may change between them. An incomplete list is an error, because runners
+//! missing from it would look removed; a caller that acts only on the listed runners can take each page as it is.
 
 use std::collections::BTreeMap;
 
@@ -10,9 +10,9 @@ use super::errors::{Answer, unusable};
 use super::wire::RunnersPage;
 use crate::ports::github::{GitHubError, Runner};
 
-/// The most GitHub gives at once.
+/// The maximum page size of GitHub.
 pub(super) const PAGE_SIZE: u64 = 100;
-/// A runner group holds at most 10,000 runners; a list longer than five times that is a loop.
+/// A runner group contains at most 10,000 runners; a list longer than five times that is a loop.
 const MAX_PAGES: u64 = 500;
 
 /// A list in progress.
@@ -21,27 +21,27 @@ pub(super) struct Listing {
     runners: BTreeMap<u64, Runner>,
     total: Option<u64>,
     pages: u64,
-    /// Whether what its pages show is enough, although it changed between them.
+    /// Whether the listed runners suffice, even if the list changed between its pages.
     as_seen: bool,
 }
 
-/// What to do after a page.
+/// The next step after a page.
 pub(super) enum Next {
-    /// Ask for the page of this number.
+    /// Request the page with this number.
     Page(u64),
-    /// This was all of it.
+    /// The list is complete.
     Complete(Vec<Runner>),
-    /// It changed meanwhile and must be read again from the start.
+    /// The list changed meanwhile and must be read again from the start.
     Changed,
 }
 
 impl Listing {
-    /// A list of which what its pages show is enough: it is never [`Next::Changed`].
+    /// Creates a list that accepts changes between its pages: it is never [`Next::Changed`].
     pub(super) fn as_seen() -> Self {
         Self { as_seen: true, ..Self::default() }
     }
 
-    /// Takes in one page.
+    /// Adds a page.
     pub(super) fn take(mut self, answer: &Answer) -> Result<(Self, Next), GitHubError> {
         let page: RunnersPage = json(answer)?;
         self.pages += 1;
@@ -67,8 +67,8 @@ impl Listing {
     }
 }
 
-/// Whether the `Link` header announces a next page; `None` without the header. Its address is not used: pages are
-/// numbered, and an address from outside could point anywhere.
+/// Returns whether the `Link` header announces a next page; `None` without the header. Its address is not used: pages
+/// are numbered, and an address from outside could point anywhere.
 fn has_next(headers: &HeaderMap) -> Option<bool> {
     let link = headers.get(LINK)?.to_str().ok()?;
     Some(link.split(',').any(|part| part.split(';').skip(1).any(|p| p.trim() == r#"rel="next""#)))

@@ -1,6 +1,5 @@
-//! Asks GitHub what shows before the first job whether runners can register: who the App is, what it was granted where
-//! it is installed, and which repositories an organisation's runner groups let in. Nothing but a token that nobody uses
-//! is made.
+//! Checks before the first job whether runners can register: the App's identity, its permissions in the installation,
+//! and the repositories that an organisation's runner groups admit. Only an unused token is created.
 
 use reqwest::Method;
 
@@ -13,14 +12,14 @@ use super::wire::{AppBody, GroupBody, GroupsPage, InstallationBody, RepositoryBo
 use crate::ports::github::{GitHub as _, GitHubError, Scope};
 use crate::preflight::Check;
 
-/// Most runner groups that are looked at: the first page.
+/// Maximum number of runner groups that are read: the first page.
 const GROUPS: &str = "100";
-/// An organisation's group unless a class names one.
+/// The runner group of an organisation if a class names none.
 const DEFAULT_GROUP: &str = "Default";
 
 impl RestGitHub {
-    /// Whether runners of a scope could register, as far as GitHub says so beforehand. `group` is the class's runner
-    /// group, if it names one; `repository` a repository whose jobs it shall run, if one is known.
+    /// Checks whether runners of a scope could register, as far as GitHub can tell in advance. `group` is the class's
+    /// runner group, if it names one; `repository` a repository whose jobs it shall run, if one is known.
     pub async fn preflight(
         &self,
         scope: &Scope,
@@ -29,7 +28,7 @@ impl RestGitHub {
     ) -> Vec<Check> {
         let mut checks = match self.app_checks(scope).await {
             Ok(checks) => checks,
-            // Without the App nothing else can be asked.
+            // Without the App nothing else can be checked.
             Err(check) => return vec![check],
         };
         checks.push(match self.registration_token(scope).await {
@@ -45,7 +44,7 @@ impl RestGitHub {
         checks
     }
 
-    /// Who the App is and what it was granted; none of it for other credentials.
+    /// Checks the App's identity and its permissions; nothing for other credentials.
     async fn app_checks(&self, scope: &Scope) -> Result<Vec<Check>, Check> {
         let Some(assertion) = self.auth.assertion((self.client.clock)()) else {
             return Ok(vec![Check::good("credential", "a token, no App")]);
@@ -82,7 +81,7 @@ impl RestGitHub {
         Ok(checks)
     }
 
-    /// By default a group lets no public repository in, and a job of one waits for ever.
+    /// Checks the runner group. By default a group admits no public repository, whose jobs would wait forever.
     async fn group_check(&self, owner: &str, group: Option<&str>, repository: Option<(&str, &str)>) -> Check {
         let what = "runner group";
         let scope = Scope::Organization { owner: owner.to_owned() };
@@ -170,7 +169,7 @@ impl RestGitHub {
     }
 }
 
-/// What the installation lacks of what registering and looking at runs need.
+/// Returns the permissions for registering runners and reading runs that the installation lacks.
 fn permission_checks(scope: &Scope, installation: &InstallationBody) -> Vec<Check> {
     let spared = match scope {
         Scope::Repository { .. } => "organization_self_hosted_runners",

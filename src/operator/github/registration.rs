@@ -1,6 +1,6 @@
-//! How is a GitHub App made? By GitHub's manifest flow: a browser brings a manifest to GitHub's page, a person agrees,
-//! the browser comes back with a code, and the code is exchanged for the App and its key. Afterwards the App itself is
-//! asked where it is installed and what it may do.
+//! Creates a GitHub App with GitHub's manifest flow: a browser sends a manifest to GitHub's page, a person agrees, the
+//! browser returns with a code, and the code is exchanged for the App and its key. Afterwards the App's own credentials
+//! read its installations and permissions.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,17 +18,17 @@ use crate::github::client::Clock;
 use crate::github::errors::SetupError;
 use crate::ports::GitHubError;
 
-/// An account's list of installations is one entry long for an App of its own; GitHub's longest page.
+/// The list of installations of a private App has one entry; this is GitHub's longest page.
 const PAGE_SIZE: &str = "100";
 
-/// What an App needs where it is installed, as an App's manifest names it.
+/// Returns the permissions that an App needs in an installation, in the form of an App's manifest.
 #[must_use]
 pub fn permissions(organization: bool) -> BTreeMap<&'static str, &'static str> {
     let runners = if organization { "organization_self_hosted_runners" } else { "administration" };
     BTreeMap::from([(runners, "write"), ("actions", "read")])
 }
 
-/// What is needed and was not granted: `administration: write`.
+/// Returns the needed permissions that were not granted, such as `administration: write`.
 #[must_use]
 pub fn lacking(organization: bool, granted: &BTreeMap<String, String>) -> Vec<String> {
     let covers = |granted: &str, needed: &str| granted == needed || (granted, needed) == ("write", "read");
@@ -41,7 +41,8 @@ pub fn lacking(organization: bool, granted: &BTreeMap<String, String>) -> Vec<St
         .collect()
 }
 
-/// An App as GitHub has just made it, with its private key, which is told once and never printed.
+/// An App that GitHub has just created, with its private key, which GitHub returns only once and which is never
+/// printed.
 pub struct NewApp {
     /// GitHub's number: `github.app_id`.
     pub id: u64,
@@ -59,12 +60,12 @@ impl fmt::Debug for NewApp {
     }
 }
 
-/// An App in an account.
+/// An installation of an App in an account.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Installed {
     /// The account.
     pub account: String,
-    /// What was granted there.
+    /// The granted permissions.
     pub permissions: BTreeMap<String, String>,
 }
 
@@ -88,36 +89,36 @@ struct AccountBody {
     login: String,
 }
 
-/// What the manifest asks for.
+/// The wanted properties of an App, for its manifest.
 #[derive(Clone, Debug)]
 pub struct AppWish<'a> {
-    /// The App's name, unique among all of GitHub's and at most 34 characters.
+    /// The App's name, unique on GitHub and at most 34 characters long.
     pub name: &'a str,
-    /// The organisation it is to belong to; none for the person's own account.
+    /// The organisation that shall own it; `None` for the person's own account.
     pub organization: Option<&'a str>,
     /// Whether runners are registered for the organisation.
     pub organization_runners: bool,
-    /// Where GitHub sends the browser with the code.
+    /// The address to which GitHub redirects the browser with the code.
     pub redirect_url: &'a str,
-    /// What comes back with it: unguessable.
+    /// The unguessable state that the redirect returns with it.
     pub state: &'a str,
 }
 
-/// One GitHub on which an App is made.
+/// The GitHub on which an App is created.
 pub struct AppRegistration {
     client: Client,
 }
 
 impl AppRegistration {
-    /// For the GitHub at this address; each call has `deadline` to be answered.
+    /// Creates a client for the GitHub at this address; each call has `deadline` as its timeout.
     ///
     /// # Errors
-    /// When TLS cannot be set up.
+    /// TLS cannot be set up.
     pub fn new(api_url: ApiUrl, deadline: Duration, clock: Clock) -> Result<Self, SetupError> {
         Ok(Self { client: Client::new(api_url, deadline, clock)? })
     }
 
-    /// The page of GitHub that takes the manifest, and the manifest.
+    /// Returns GitHub's page for manifests, and the manifest.
     #[must_use]
     pub fn proposal(&self, wish: &AppWish<'_>) -> (String, Value) {
         let web = self.client.origin.web();
@@ -127,7 +128,7 @@ impl AppRegistration {
         let manifest = json!({
             "name": wish.name,
             "url": home,
-            // The operator polls; it has no way in from outside.
+            // The operator polls, as it cannot be reached from outside.
             "hook_attributes": {"url": home, "active": false},
             "redirect_url": wish.redirect_url,
             "public": false,
@@ -137,10 +138,10 @@ impl AppRegistration {
         (page, manifest)
     }
 
-    /// Exchanges the code of the redirect, which is good for an hour and once.
+    /// Exchanges the code of the redirect, which is valid once and for an hour.
     ///
     /// # Errors
-    /// What GitHub answered; [`GitHubError::NotFound`] for a code that is spent, too old or made up.
+    /// GitHub's error; [`GitHubError::NotFound`] for a code that is used, too old or invalid.
     pub async fn convert(&self, code: &str) -> Result<NewApp, GitHubError> {
         let url = address(&self.client, &["app-manifests", code, "conversions"])?;
         let question = Question::new(Call::MintToken, Method::POST, url);
@@ -151,10 +152,10 @@ impl AppRegistration {
         Ok(NewApp { id: body.id, name: body.name, page: body.html_url, pem: body.pem })
     }
 
-    /// Where the App is installed, asked in its own name.
+    /// Returns the App's installations, read with the App's own credentials.
     ///
     /// # Errors
-    /// What GitHub answered.
+    /// GitHub's error.
     pub async fn installations(&self, key: &AppKey) -> Result<Vec<Installed>, GitHubError> {
         let mut url: Url = address(&self.client, &["app", "installations"])?;
         url.query_pairs_mut().append_pair("per_page", PAGE_SIZE);

@@ -1,4 +1,4 @@
-//! How long does GitHub want to be left alone? Its headers say so in three forms, none of which is to be trusted.
+//! How long a pause does GitHub request? Its headers have three forms, and none is trustworthy.
 //! <https://docs.github.com/en/rest/using-the-rest-api/rate-limits-for-the-rest-api>
 
 use std::time::Duration;
@@ -6,19 +6,19 @@ use std::time::Duration;
 use jiff::Timestamp;
 use reqwest::header::{HeaderMap, RETRY_AFTER};
 
-/// What GitHub's documentation asks for when no header gives a time.
+/// The pause in GitHub's documentation if no header gives a time.
 const UNSTATED: Duration = Duration::from_secs(60);
 /// Even a reset in the past costs one pause.
 const SHORTEST: Duration = Duration::from_secs(1);
-/// Primary limits reset each hour; a header that says more is a mistake somewhere on the way.
+/// Primary limits reset each hour; a longer time in a header is a mistake somewhere on the way.
 const LONGEST: Duration = Duration::from_secs(3600);
 
-/// Whether the headers say that the refusal is about the rate, not about who asks.
+/// Returns whether the headers mark the refusal as a rate limit rather than a missing permission.
 pub(super) fn is_rate_limit(headers: &HeaderMap) -> bool {
     headers.contains_key(RETRY_AFTER) || text(headers, "x-ratelimit-remaining") == Some("0")
 }
 
-/// The pause these headers ask for, between one second and one hour.
+/// Returns the pause that these headers request, between one second and one hour.
 pub(super) fn pause(headers: &HeaderMap, now: Timestamp) -> Duration {
     let asked = match text(headers, RETRY_AFTER.as_str()) {
         Some(value) => delay(value, now),
@@ -31,7 +31,7 @@ fn text<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
     headers.get(name)?.to_str().ok().map(str::trim)
 }
 
-/// Seconds or an HTTP date (RFC 9110, 10.2.3).
+/// Parses seconds or an HTTP date (RFC 9110, 10.2.3).
 fn delay(value: &str, now: Timestamp) -> Option<Duration> {
     if let Ok(seconds) = value.parse::<u64>() {
         return Some(Duration::from_secs(seconds));

@@ -1,4 +1,4 @@
-//! GitHub's answers, of a fake that follows a script.
+//! The adapter against a scripted fake of GitHub.
 
 pub(crate) mod app;
 mod faults;

@@ -1,5 +1,5 @@
-//! How does each thing we ask of GitHub become requests? One method per verb of the port; what the answers mean is
-//! decided in `errors`, so nothing here looks at a status but to tell an empty success from a page of HTML.
+//! Maps each verb of the GitHub port to requests, one method per verb. `errors` interprets the responses; the methods
+//! here look at a status only to distinguish an empty success from a page of HTML.
 //!
 //! Over 400 lines: one short method for each verb of the port.
 
@@ -37,10 +37,10 @@ const MAX_GROUP_PAGES: u64 = 50;
 /// GitHub lists the first thousand runs of a filter, and an attempt has at most a few hundred jobs.
 const MAX_RUN_PAGES: u64 = 10;
 
-/// How often a list that changes under our reading is started again.
+/// How often a list that changes during the read is restarted.
 const LIST_ATTEMPTS: usize = 3;
 
-/// One GitHub, asked over its REST API.
+/// The adapter for one GitHub over its REST API.
 pub struct RestGitHub {
     pub(super) client: Client,
     pub(super) auth: Authenticator,
@@ -50,10 +50,10 @@ pub struct RestGitHub {
 }
 
 impl RestGitHub {
-    /// An adapter for the GitHub at this address; each request has `deadline` to be answered.
+    /// Creates an adapter for the GitHub at this address; each request has `deadline` as its timeout.
     ///
     /// # Errors
-    /// When TLS cannot be set up.
+    /// TLS cannot be set up.
     pub fn new(
         api_url: ApiUrl,
         credential: Credential,
@@ -69,7 +69,7 @@ impl RestGitHub {
         })
     }
 
-    /// The same, telling these metrics what is left of GitHub's budgets.
+    /// Sets the metrics in which the remaining budgets of GitHub are reported.
     #[must_use]
     pub fn reporting_to(mut self, metrics: Metrics) -> Self {
         metrics.github_series(&RESOURCES, Priority::ALL.iter().map(|priority| priority.as_str()));
@@ -77,14 +77,14 @@ impl RestGitHub {
         self
     }
 
-    /// The same, for runs that are to be run again: an App's tokens are then asked for with that permission.
+    /// Sets whether failed jobs may be re-run: an App's tokens are then requested with that permission.
     #[must_use]
     pub fn rerunning(mut self, rerun: bool) -> Self {
         self.auth.reruns(rerun);
         self
     }
 
-    /// A page of runs or jobs of a repository, asked again and again.
+    /// Reads a page of runs or jobs of a repository, with repeated conditional requests.
     async fn page<T: DeserializeOwned>(
         &self,
         scope: &Scope,
@@ -109,7 +109,7 @@ impl RestGitHub {
         address(&self.client, &segments)
     }
 
-    /// Asks if the budgets allow it, and takes in what the answer says of them.
+    /// Sends a request if the budgets permit it, and updates the budgets from the response.
     async fn ask(&self, scope: &Scope, mut question: Question) -> Result<Answer, GitHubError> {
         self.admit(scope, &question)?;
         let secret = self.auth.secret(&self.client, scope).await?;
@@ -189,7 +189,7 @@ impl RestGitHub {
         Err(unusable("the list of runners", "it kept changing while it was read"))
     }
 
-    /// The list from its first page on, or `None` if it changed between two pages and that matters.
+    /// Reads the list from its first page on; `None` if it changed between two pages and that matters.
     async fn list_once(
         &self,
         scope: &Scope,
@@ -204,7 +204,7 @@ impl RestGitHub {
                 .append_pair("page", &page.to_string())
                 .extend_pairs(name.map(|name| ("name", name)));
             let question = Question::new(Call::Read, Method::GET, url);
-            // Whoever names a runner wants it gone; the whole list is looked at on an interval.
+            // A named runner is to be removed; the whole list is read on an interval.
             let question =
                 if name.is_some() { question.of(Priority::Deregister) } else { question.conditional() };
             let answer = self.ask(scope, question).await?;
@@ -218,7 +218,7 @@ impl RestGitHub {
         }
     }
 
-    /// Whether the scope's runners can be seen at all; the error says why not.
+    /// Checks that the scope's runners are visible at all; the error is the reason why not.
     async fn visible(&self, scope: &Scope) -> Result<(), GitHubError> {
         let mut url = self.address(scope, &["actions", "runners"])?;
         url.query_pairs_mut().append_pair("per_page", "1");
@@ -324,7 +324,8 @@ impl GitHub for RestGitHub {
             Ok(answer) => {
                 Err(unusable(&answer.what, format_args!("status {} is not GitHub's 204", answer.status)))
             }
-            // "Not found" is also said of a repository we may not see; only a visible one proves the runner gone.
+            // "Not found" is also the response for a repository that we may not see; only a visible one proves the
+            // runner gone.
             Err(GitHubError::NotFound(_)) => self.visible(scope).await,
             Err(error) => Err(error),
         }
@@ -344,10 +345,10 @@ impl GitHub for RestGitHub {
     async fn run_workflow(&self, owner: &str, name: &str, run_id: u64) -> Result<String, GitHubError> {
         let scope = Scope::Repository { owner: owner.to_owned(), name: name.to_owned() };
         let url = self.address(&scope, &["actions", "runs", &run_id.to_string()])?;
-        // The same question as that for its state: where nothing changed, it costs nothing of the limit.
+        // The same request as for its state: if nothing has changed, it costs nothing of the limit.
         let question = Question::new(Call::Read, Method::GET, url).conditional();
         let body: RunBody = self.ask_json(&scope, question).await?;
-        // GitHub adds the ref to the path of a workflow that is another repository's.
+        // GitHub appends the ref to the path of a workflow in another repository.
         let path = body.path.unwrap_or_default();
         Ok(path.split('@').next().unwrap_or_default().to_owned())
     }
@@ -370,7 +371,7 @@ impl GitHub for RestGitHub {
         let attempt = body.run_attempt.unwrap_or(1);
         match body.status.as_deref() {
             Some("completed") => Ok(RunState::Completed { attempt }),
-            // Queued, waiting, in progress and whatever word GitHub adds: not over, and only "over" has consequences.
+            // Queued, waiting, in progress and any status that GitHub adds: not over, and only "over" has consequences.
             Some(_) => Ok(RunState::Active { attempt }),
             None => Err(unusable("the workflow run", "it has no status")),
         }

@@ -1,4 +1,4 @@
-//! Which parts of GitHub's answers do we read? Everything else in them is ignored, so that GitHub may add to them.
+//! The parts of GitHub's responses that are read. Everything else in them is ignored, so that GitHub may add to them.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ pub(super) struct TokenBody {
 #[derive(Deserialize)]
 pub(super) struct InstallationBody {
     pub(super) id: u64,
-    /// What the installation was granted.
+    /// The permissions granted to the installation.
     #[serde(default)]
     pub(super) permissions: BTreeMap<String, String>,
     /// When the account suspended it, if it did.
@@ -151,7 +151,7 @@ pub(super) struct JobBody {
 }
 
 impl JobBody {
-    /// A job of the list of this attempt.
+    /// Converts a job in the list of this attempt.
     pub(super) fn listed(self, attempt: u32) -> WorkflowJob {
         let state = match (self.status.as_str(), self.conclusion.as_deref()) {
             ("queued", _) => JobState::Queued,
@@ -172,14 +172,14 @@ impl JobBody {
     }
 }
 
-/// A date that is absent has not been named; github.com leaves such a key out.
+/// An absent date has not been announced; github.com omits such a key.
 #[derive(Deserialize)]
 pub(super) struct EndOfLifeBody {
     pub(super) registration_deprecates_at: Option<Timestamp>,
     pub(super) runtime_deprecates_at: Option<Timestamp>,
 }
 
-/// A package that GitHub offers. Its `temp_download_token` is left alone: what needs one is not fetched.
+/// A package that GitHub offers. Its `temp_download_token` is ignored: packages that need one are not downloaded.
 #[derive(Deserialize)]
 pub(super) struct ApplicationBody {
     os: String,
@@ -218,7 +218,7 @@ pub(super) struct GroupBody {
     pub(super) allows_public_repositories: bool,
 }
 
-/// A run, as far as it tells where its code comes from. A head repository that was deleted is null.
+/// The source of a run's code. A head repository that was deleted is null.
 #[derive(Deserialize)]
 pub(super) struct RunSourceBody {
     event: String,
@@ -250,7 +250,7 @@ pub(super) struct BranchBody {
     pub(super) protected: bool,
 }
 
-/// How two commits stand to each other.
+/// The relation of two commits.
 #[derive(Deserialize)]
 pub(super) struct CompareBody {
     pub(super) status: String,

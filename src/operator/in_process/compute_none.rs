@@ -1,5 +1,5 @@
-//! What is a launch worth when nothing is to be started? The records alone: a foreign client then plays the agents.
-//! Ids follow from the client token, so that asking again gives the same ones.
+//! `compute.kind = "none"`: launches write records and start nothing; a foreign client then plays the agents. Ids are
+//! derived from the client token, so that a repeated launch returns the same ones.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ pub struct NoCompute {
 }
 
 impl NoCompute {
-    /// Launches nothing, at this clock's times.
+    /// Creates the provider; its times come from this clock.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self { clock }
     }
@@ -41,7 +41,7 @@ impl NoCompute {
     }
 }
 
-/// `i-` and 17 hexadecimal digits, as EC2 names instances.
+/// Returns `i-` and 17 hexadecimal digits, as in EC2's instance ids.
 fn id_of(token: &str, index: u32) -> InstanceId {
     let digest = Sha256::digest(format!("{token}/{index}"));
     let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();

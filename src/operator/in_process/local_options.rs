@@ -13,13 +13,13 @@ use runyard_standin::compute::{AgentOptions, LocalOptions, RunnerPackage};
 use runyard_standin::github::{PACKAGE_VERSION, PackageBehaviour, StandIn};
 use runyard_standin::local_environment::LocalEnvironment;
 
-/// Where data is kept unless somebody says otherwise.
+/// The default data directory.
 pub const DIRECTORY: &str = ".runyard";
 
-/// Where a person says at which address the status page is.
+/// The variable that sets the address of the status page.
 pub const LISTEN: &str = "RUNYARD_ADMIN__LISTEN";
 
-/// Of this machine, by the words of a class.
+/// The architecture of this machine, as in the spec of a class.
 const ARCHITECTURE: &str = if cfg!(target_arch = "aarch64") { "arm64" } else { "x86_64" };
 
 /// How long an agent may take to end on SIGTERM.
@@ -33,7 +33,7 @@ const DEFAULTS: [(&str, &str); 15] = [
     (LISTEN, "127.0.0.1:0"),
     ("RUNYARD_TIMING__CREATED", "2m"),
     ("RUNYARD_TIMING__CLAIMED", "1m"),
-    // More than a runner may take to end.
+    // Longer than a runner may take to end.
     ("RUNYARD_TIMING__CLEANUP", "2m"),
     ("RUNYARD_TIMING__GRACE", "1m"),
     ("RUNYARD_TIMING__HEARTBEAT", "2s"),
@@ -45,7 +45,7 @@ const DEFAULTS: [(&str, &str); 15] = [
     ("RUNYARD_TIMING__ORPHAN", "30s"),
 ];
 
-/// What of our environment a machine gets, besides everything that begins with `AWS_`.
+/// Environment variables that a machine inherits, besides all that begin with `AWS_`.
 const PASSED_ON: [&str; 11] = [
     "PATH",
     "LANG",
@@ -60,10 +60,10 @@ const PASSED_ON: [&str; 11] = [
     "RUNYARD_LOG",
 ];
 
-/// The configuration of an operator over a site.
+/// Returns the configuration of an operator on a local environment.
 ///
 /// # Errors
-/// What the environment says and cannot be used.
+/// Invalid values in the environment.
 pub fn config(
     local: &LocalEnvironment,
     environment: &BTreeMap<String, String>,
@@ -74,12 +74,12 @@ pub fn config(
     Config::load(None, DEFAULTS.into_iter().map(own).chain(served).chain(given))
 }
 
-/// The stand-in's address, credential and runner package.
+/// Returns the settings for the stand-in's address, credential and runner package.
 fn served(standin: &StandIn) -> [(String, String); 6] {
     let token_file = standin.token_file().expect("a stand-in with a directory keeps its token there");
     let settings = [
         ("GITHUB__API_URL", standin.url()),
-        // Whoever sits at the terminal plays the workflow: the stand-in knows the runs that were given jobs.
+        // The person at the terminal plays the workflow, and the stand-in only has runs with jobs.
         ("GITHUB__VERIFY_RUN", "false".to_owned()),
         ("GITHUB__TOKEN_FILE", token_file.to_string_lossy().into_owned()),
         ("AGENT__RUNNER_URL", standin.package_url()),
@@ -89,13 +89,13 @@ fn served(standin: &StandIn) -> [(String, String); 6] {
     settings.map(|(name, value)| (format!("RUNYARD_{name}"), value))
 }
 
-/// How the stand-in's runner package is to be.
+/// The variable that configures the stand-in's runner package.
 const PACKAGE: &str = "RUNYARD_STAND_IN_PACKAGE";
 
-/// What the environment says of the stand-in's runner package.
+/// Parses the configuration of the stand-in's runner package from the environment.
 ///
 /// # Errors
-/// A word that says nothing about it.
+/// An unknown word.
 pub fn package(environment: &BTreeMap<String, String>) -> Result<PackageBehaviour, FieldError> {
     let words = environment.get(PACKAGE).map(String::as_str).unwrap_or_default();
     PackageBehaviour::told(words).map_err(|wrong| {
@@ -105,13 +105,13 @@ pub fn package(environment: &BTreeMap<String, String>) -> Result<PackageBehaviou
     })
 }
 
-/// Whether the environment names a credential for a real GitHub.
+/// Returns whether the environment names a credential for a real GitHub.
 pub fn names_github(environment: &BTreeMap<String, String>) -> bool {
     let names = ["RUNYARD_GITHUB__TOKEN_FILE", "RUNYARD_GITHUB__APP_ID"];
     names.iter().any(|name| environment.get(*name).is_some_and(|value| !value.is_empty()))
 }
 
-/// What machines as child processes are made of.
+/// Returns the options of machines as child processes.
 ///
 /// # Errors
 /// There is no agent, or no runner package.
@@ -142,7 +142,7 @@ pub fn machines(
     Ok(LocalOptions { dir: directory(environment)?, table: config.table.clone(), agent, patience: PATIENCE })
 }
 
-/// The data directory, absolute.
+/// Returns the data directory as an absolute path.
 pub fn directory(environment: &BTreeMap<String, String>) -> Result<PathBuf, FieldError> {
     let dir = environment.get("RUNYARD_DIR").map_or(DIRECTORY, String::as_str);
     std::path::absolute(dir).map_err(|error| {
@@ -150,7 +150,7 @@ pub fn directory(environment: &BTreeMap<String, String>) -> Result<PathBuf, Fiel
     })
 }
 
-/// The agent's executable: where `RUNYARD_AGENT` says, else beside our own.
+/// Returns the agent's executable: `RUNYARD_AGENT`, else the one beside our own.
 fn agent(environment: &BTreeMap<String, String>) -> Result<PathBuf, FieldError> {
     let beside = || Some(std::env::current_exe().ok()?.parent()?.join("runyard-agent"));
     let path = environment.get("RUNYARD_AGENT").map(PathBuf::from).or_else(beside).unwrap_or_default();

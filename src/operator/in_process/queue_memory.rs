@@ -1,5 +1,5 @@
-//! Who makes the queues when they live in this process? Nobody can from outside, so each is there as soon as it is
-//! used. What dies with the process is a hint; the operator announces idle machines again.
+//! `queue.kind = "memory"`: queues in this process. They cannot be created from outside, so each exists as soon as it
+//! is used. Only hints are lost with the process; the operator announces idle machines again.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,13 +17,13 @@ pub struct InProcessQueue {
 }
 
 impl InProcessQueue {
-    /// No messages; hidden ones come back by this clock.
+    /// Creates empty queues; hidden messages reappear by this clock.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self { clock, queues: Mutex::default() }
     }
 
     fn with<T>(&self, class: &ClassName, act: impl FnOnce(&mut MemoryQueue) -> T) -> T {
-        // Nothing leaves a queue half changed, so that a panic elsewhere says nothing about it.
+        // No queue is ever left half changed, so a panic elsewhere does not affect it.
         let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
         act(queues.entry(class.clone()).or_default())
     }

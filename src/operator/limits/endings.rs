@@ -1,5 +1,5 @@
-//! Which machines end together? Those whose end is asked for within a moment share a call; one that cannot be ended
-//! holds up no other.
+//! Batches terminations: those requested within a moment share one call, and a machine that cannot be terminated does
+//! not hold up the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,12 +13,13 @@ use crate::model::InstanceId;
 use crate::ports::{Compute, ComputeError};
 
 type Answers = BTreeMap<InstanceId, Result<(), ComputeError>>;
-/// A call that all who asked for it drive: one who gives up leaves it to the others, and with the last it ends.
+/// A call that all its callers drive together. A caller that gives up leaves it to the others; the call is dropped with
+/// the last caller.
 type Call = BoxFuture<'static, Arc<Answers>>;
-/// The machines of a call; none once it is being sent.
+/// The machines of a call; `None` once the call is being sent.
 type Ids = Arc<Mutex<Option<BTreeSet<InstanceId>>>>;
 
-/// Terminations that wait for company.
+/// Collects terminations into shared calls.
 pub(super) struct Endings {
     inner: Arc<Inner>,
     gathering: Mutex<Option<(Ids, WeakShared<Call>)>>,
@@ -34,7 +35,7 @@ impl Endings {
         Self { inner: Arc::new(Inner { compute, line }), gathering: Mutex::default() }
     }
 
-    /// Ends machines; the first error of any of them.
+    /// Terminates machines and returns the first error of any of them.
     pub(super) async fn end(&self, ids: &[InstanceId]) -> Result<(), ComputeError> {
         if ids.is_empty() {
             return Ok(());
@@ -43,7 +44,7 @@ impl Endings {
         ids.iter().filter_map(|id| answers.get(id)).cloned().collect()
     }
 
-    /// The call that ends these machines: the one that gathers, else a new one.
+    /// Returns the call that terminates these machines: the one that is still collecting, else a new one.
     fn join(&self, ids: &[InstanceId]) -> Shared<Call> {
         let mut gathering = locked(&self.gathering);
         if let Some((waiting, call)) = &*gathering
@@ -71,7 +72,7 @@ impl Inner {
         Arc::new(answers)
     }
 
-    /// A batch that is refused is halved until who is to blame stands alone.
+    /// Sends a batch. A refused batch is halved until the refused machine is alone.
     async fn batch(&self, batch: Vec<InstanceId>, answers: &mut Answers) {
         let mut todo = vec![batch];
         while let Some(mut batch) = todo.pop() {

@@ -1,5 +1,4 @@
-//! Whose turn is it, and are there tokens for it? One line of callers before one or several buckets, in the order of
-//! what their classes were given so far.
+//! A fair queue in front of one or more token buckets; callers are served by how many tokens their class has used.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,22 +9,23 @@ use tokio::time::Instant;
 
 use super::Rate;
 
-/// How much of what the account has is used: clocks and networks differ, and people start machines too.
+/// The share of the account's limits that is used: clocks and networks differ, and people start machines too.
 const SHARE: f64 = 0.98;
-/// The slowest a line becomes, as a part of its rate.
+/// The lowest pace of a line, as a fraction of its rate.
 const SLOWEST: f64 = 1.0 / 16.0;
-/// How long after a throttled call the next may slow the line down again: calls in flight together count once.
+/// How long after a throttled call the next one may slow the line down again, so that calls in flight together count
+/// once.
 const ONE_LESSON: Duration = Duration::from_secs(2);
-/// How long without a throttled call until a line becomes a step faster again.
+/// How long after the last throttled call the line becomes one step faster.
 const CALM: Duration = Duration::from_secs(10);
-/// That step.
+/// The factor of one such step.
 const FASTER: f64 = 1.25;
 
-/// Nothing is begun any more.
+/// The line is closed: no further calls are admitted.
 #[derive(Debug)]
 pub(super) struct Closed;
 
-/// A line before some buckets.
+/// A queue of callers in front of some token buckets.
 pub(super) struct Line {
     state: Mutex<State>,
     changed: Notify,
@@ -39,27 +39,27 @@ struct Bucket {
 
 struct State {
     buckets: Vec<Bucket>,
-    /// When the buckets were last filled.
+    /// When the buckets were last refilled.
     filled: Instant,
-    /// The part of its rate at which they fill.
+    /// The fraction of its rate at which the line refills.
     pace: f64,
     /// When the line last changed its pace.
     paced: Option<Instant>,
     waiting: BTreeMap<String, VecDeque<(u64, Vec<f64>)>>,
-    /// What each class was given, as far as it matters for turns.
+    /// Tokens that each class has used, as far as they matter for the order.
     given: BTreeMap<String, f64>,
-    /// What the class had been given whose turn it last was.
+    /// Tokens that the class served last had used before that call.
     turn: f64,
     tickets: u64,
     closed: bool,
 }
 
-/// What a caller is told.
+/// The answer to a caller that asks whether it may go on.
 enum Answer {
     Go,
-    /// It is the first, and tokens for it will be there then.
+    /// The caller is the first, and its tokens are there after this time.
     After(Duration),
-    /// Others are before it.
+    /// Others are before the caller.
     Behind,
     Closed,
 }
@@ -89,7 +89,7 @@ impl Line {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for its turn and takes so much of each bucket.
+    /// Waits for the caller's turn and takes `needs` tokens from the buckets.
     pub(super) async fn take(&self, whose: &str, needs: &[f64]) -> Result<(), Closed> {
         let ticket = self.state().enter(whose, needs);
         let _place = Place { line: self, whose, ticket };
@@ -107,12 +107,12 @@ impl Line {
         }
     }
 
-    /// The account had less than was thought.
+    /// Halves the pace after a throttled call: the account had fewer tokens than assumed.
     pub(super) fn slow_down(&self) {
         self.state().slow_down(Instant::now());
     }
 
-    /// Whoever waits is told so, and nobody is let through any more.
+    /// Wakes all waiters with `Closed`; no further calls are admitted.
     pub(super) fn close(&self) {
         self.state().closed = true;
         self.changed.notify_waiters();
@@ -126,7 +126,7 @@ impl Line {
     }
 }
 
-/// A place in the line, left when its caller goes on or gives up.
+/// A place in the line. Dropping it, when its caller goes on or gives up, removes it.
 struct Place<'a> {
     line: &'a Line,
     whose: &'a str,
@@ -144,7 +144,7 @@ impl State {
     fn enter(&mut self, whose: &str, needs: &[f64]) -> u64 {
         self.tickets += 1;
         if !self.waiting.contains_key(whose) {
-            // Who asked for nothing meanwhile saves nothing up.
+            // A class that did not wait meanwhile accumulates no credit.
             let given = self.given.entry(whose.to_owned()).or_default();
             *given = given.max(self.turn);
         }
@@ -183,7 +183,7 @@ impl State {
         };
         let longest = self.buckets.iter().zip(&needs).filter_map(lacking).fold(0.0_f64, f64::max);
         if longest > 0.0 {
-            // The pace may rise meanwhile.
+            // At most 10 s, as the pace may rise meanwhile.
             return Answer::After(Duration::from_secs_f64(longest.clamp(0.001, 10.0)));
         }
         for (bucket, need) in self.buckets.iter_mut().zip(&needs) {
@@ -222,7 +222,7 @@ impl State {
         }
         self.pace = (self.pace / 2.0).max(SLOWEST);
         self.paced = Some(now);
-        // What was thought to be there is not: nothing is taken out of a reserve that nobody has.
+        // The tokens that were assumed are not there, so the buckets are emptied.
         for bucket in &mut self.buckets {
             bucket.tokens = bucket.tokens.min(0.0);
         }

@@ -4,7 +4,7 @@ use tokio::time::Instant;
 
 use super::*;
 
-/// Answers what it is told to, and keeps what it was asked.
+/// A provider with configured answers that records its terminations.
 #[derive(Default)]
 struct Provider {
     batches: Mutex<Vec<Vec<InstanceId>>>,

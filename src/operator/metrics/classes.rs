@@ -1,5 +1,5 @@
-//! Which classes have series of their own? Those that were declared, up to a limit; what is said of others is summed
-//! up under one label, so that neither typing errors in requests nor thousands of pools can flood whoever scrapes.
+//! Which classes have series of their own? Declared ones, up to a limit; the values of others are summed up under one
+//! label, so that neither typing errors in requests nor thousands of pools can flood the scraper.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,10 +10,10 @@ use super::{Source, count};
 use crate::model::{Phase, State};
 use crate::yard::BackoffKind;
 
-/// The label of all classes without series of their own; no class can be called so.
+/// The label of all classes without series of their own; no class can have this name.
 pub const OTHER: &str = "_other";
 
-/// Why requests fail, as their condition says; the last stands for what a newer version adds.
+/// Reasons of failed requests, as in their condition; the last one stands for the reasons of newer versions.
 pub(super) const FAILURES: [&str; 10] = [
     "UnknownClass",
     "NotAllowed",
@@ -27,10 +27,10 @@ pub(super) const FAILURES: [&str; 10] = [
     "Other",
 ];
 
-/// How many classes have series of their own; each has about 60.
+/// Number of classes with series of their own; each has about 60.
 const LIMIT: usize = 200;
 
-/// The known classes and what was said of the others.
+/// The declared classes, and the values of the others.
 #[derive(Default)]
 pub(super) struct Classes {
     declared: BTreeSet<String>,
@@ -42,7 +42,7 @@ pub(super) struct Classes {
     pub(super) backoffs: ByClass,
 }
 
-/// A gauge by class and perhaps one more label, with what is summed up under [`OTHER`].
+/// A gauge by class and possibly one more label, with the values that are summed up under [`OTHER`].
 #[derive(Default)]
 pub(super) struct ByClass {
     own: BTreeSet<String>,
@@ -82,7 +82,7 @@ impl Classes {
         self.backoffs.adopt(&families.backoffs, class, &kinds);
     }
 
-    /// Drops what was said of a class. A series that is not there is as good as one that was removed.
+    /// Drops the values of a class. A missing series is equivalent to a removed one.
     pub(super) fn forget(&mut self, class: &str, families: &Families) {
         self.declared.remove(class);
         families.machines.forget(class);
@@ -135,7 +135,7 @@ impl ByClass {
         self.sum(gauge, label);
     }
 
-    /// Gives a class its own series, with what was said of it before.
+    /// Gives a class its own series, with its earlier values.
     fn adopt(&mut self, gauge: &IntGaugeVec, class: &str, labels: &[&'static str]) {
         self.own.insert(class.to_owned());
         for label in labels {

@@ -1,4 +1,4 @@
-//! Clean-ups that failed, by repository: those with the most have series of their own, the others one together.
+//! Failed clean-ups by repository: those with the most have series of their own, the others share one.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use prometheus::{IntGaugeVec, Opts, Registry};
 
 use super::OTHER;
 
-/// How many repositories have series of their own.
+/// Number of repositories with series of their own.
 const LIMIT: usize = 20;
 
 /// The family of failed clean-ups.
@@ -22,7 +22,7 @@ impl CleanUps {
         Self(gauge)
     }
 
-    /// The repositories as they are now.
+    /// Sets the present values of the repositories.
     pub(super) fn set<'a>(&self, failed: impl Iterator<Item = (&'a str, usize)>) {
         let mut failed: Vec<_> = failed.map(|(repository, count)| (Reverse(count), repository)).collect();
         failed.sort_unstable();

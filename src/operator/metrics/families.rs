@@ -1,5 +1,5 @@
-//! What is each measurement called, and what does it mean? The names are the contract's, section 7; the further ones
-//! are what alerts and dashboards need beside them.
+//! The name and the help text of each metric. The contract, section 7, defines most names; the others serve alerts and
+//! dashboards.
 
 use prometheus::core::Collector;
 use prometheus::{
@@ -9,17 +9,17 @@ use prometheus::{
 
 use super::machines::{Machines, histogram};
 
-/// From half a second (a pooled machine that answers at once) to the longest wait anybody allows.
+/// From half a second (a pooled machine that responds at once) to the longest wait that is allowed.
 const READY: &[f64] =
     &[0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0, 90.0, 120.0, 180.0, 300.0, 600.0, 1800.0];
 
-/// A pass is milliseconds; one that takes seconds is a fault.
+/// A pass takes milliseconds; one that takes seconds is a fault.
 const PASS: &[f64] = &[0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
-/// From an answer on loopback to a call's deadline.
+/// From a response on loopback to a call's deadline.
 const CALL: &[f64] = &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
 
-/// Every family of the registry.
+/// All families of the registry.
 pub(super) struct Families {
     pub(super) instances: IntGaugeVec,
     pub(super) pools: PoolGauges,
@@ -53,7 +53,7 @@ pub(super) struct Families {
     pub(super) machines: Machines,
 }
 
-/// What a pool's spec wants and allows.
+/// The wanted and maximum numbers of a pool's spec.
 pub(super) struct PoolGauges {
     pub(super) desired: IntGaugeVec,
     pub(super) max: IntGaugeVec,

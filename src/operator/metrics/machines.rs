@@ -1,5 +1,5 @@
-//! What do machines cost, how fast do they come, how often are they used again, and what waits in the queues? Measured
-//! beside the states themselves; every series of a class is there from its declaration on.
+//! Metrics of the cost, the boot times and the reuse of machines, and of the queues, in addition to the states
+//! themselves; every series of a class exists from its declaration on.
 
 use std::time::Duration;
 
@@ -12,54 +12,54 @@ use prometheus::{
 use crate::model::{ClassName, UsageClass, words};
 
 words! {
-    /// What the time of a machine is spent on.
+    /// The use of a machine's time.
     Activity {
-        /// Launched and not yet of use.
+        /// Launched and not usable yet.
         Starting = "starting",
-        /// Claimed by a request, its runner listening or about to.
+        /// Claimed by a request, with its runner listening or about to listen.
         Busy = "busy",
-        /// Given back and being cleaned.
+        /// Released and being cleaned.
         Cleaning = "cleaning",
-        /// Kept for a person to look at.
+        /// Held for a person.
         Held = "held",
         /// Free.
         Idle = "idle",
-        /// Decided to end and not gone.
+        /// Ordered to end and not gone.
         Ending = "ending",
     }
 }
 
 words! {
-    /// What a machine's cost is for.
+    /// The purpose of a machine's cost.
     Part {
-        /// A request: it starts for one, serves it, or is cleaned after it.
+        /// A request: the machine starts for one, serves it, or is cleaned after it.
         Requests = "requests",
-        /// The pool: it starts for it, waits in it, or ends.
+        /// The pool: the machine starts for it, waits in it, or ends.
         Idle = "idle",
     }
 }
 
 words! {
-    /// What a claim of a class that keeps directories found on its machine.
+    /// Whether a claim in a class that keeps directories found one on its machine.
     Found {
         /// A kept directory of the request's repository.
         Warm = "warm",
-        /// None.
+        /// No such directory.
         Cold = "cold",
     }
 }
 
-/// From a local process to an image that installs half the world.
+/// From a local process to an image that installs many packages.
 const BOOT: &[f64] =
     &[1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0, 90.0, 120.0, 180.0, 300.0, 600.0, 900.0];
-/// An agent reads every second.
+/// An agent reads its record every second.
 const CLAIM: &[f64] = &[0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0];
-/// Claims of one machine.
+/// Number of claims of one machine.
 const USES: &[f64] = &[0.0, 1.0, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0];
 /// The queues of a class.
 const QUEUES: [&str; 2] = ["pool", "dead"];
 
-/// The families of this page.
+/// The families of this module.
 pub(super) struct Machines {
     pub(super) seconds: CounterVec,
     pub(super) cost: CounterVec,
@@ -156,7 +156,7 @@ impl Machines {
         })
     }
 
-    /// Makes a class's series.
+    /// Creates a class's series.
     pub(super) fn declare(&self, class: &str) {
         self.claim.with_label_values(&[class]);
         self.unpriced.with_label_values(&[class]);
@@ -178,7 +178,7 @@ impl Machines {
         }
     }
 
-    /// Drops them. A series that is not there is as good as one that was removed.
+    /// Drops a class's series. A missing series is equivalent to a removed one.
     pub(super) fn forget(&self, class: &str) {
         let _ = self.claim.remove_label_values(&[class]);
         let _ = self.unpriced.remove_label_values(&[class]);
@@ -212,19 +212,19 @@ fn kept_claims() -> prometheus::Result<IntCounterVec> {
 }
 
 impl super::Metrics {
-    /// Machines of a class cost so much.
+    /// Adds to the cost of a class's machines.
     pub fn cost(&self, class: &ClassName, part: Part, dollars: f64) {
         let labels = [self.label(class.as_str()), part.as_str()];
         self.families().machines.cost.with_label_values(&labels).inc_by(dollars);
     }
 
-    /// A machine was claimed in a class that keeps directories, and had one of the request's repository or none.
+    /// Counts a claim in a class that keeps directories, by whether the machine had one of the request's repository.
     pub fn claim_found(&self, class: &ClassName, found: Found) {
         let labels = [self.label(class.as_str()), found.as_str()];
         self.families().machines.kept_claims.with_label_values(&labels).inc();
     }
 
-    /// Machines of a class that have no price spent so much time together.
+    /// Adds the total time of a class's machines without a price.
     pub fn unpriced(&self, class: &ClassName, time: Duration) {
         let families = self.families();
         families
@@ -235,7 +235,7 @@ impl super::Metrics {
     }
 }
 
-/// When the lease was last seen to move.
+/// When the lease last changed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LeaseSeen {
     pub(super) token: u64,

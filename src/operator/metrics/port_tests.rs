@@ -1,4 +1,4 @@
-//! Standing before a port changes nothing but the numbers.
+//! Checks that metering a port changes nothing but the metrics.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::ports::{
 use crate::process::clock::SystemClock;
 use crate::status::{Health, Unready};
 
-/// A table that takes 40 ms for each answer, and always gives the same.
+/// A table that takes 40 ms for each response, which is always the same.
 struct Failing(Option<StoreError>);
 
 impl Failing {
@@ -152,7 +152,7 @@ async fn the_health_hears_of_answers_and_of_nothing_else() {
     }
 }
 
-/// A queue, a compute and a GitHub that mostly refuse.
+/// A queue, a compute provider and a GitHub that mostly refuse.
 struct Refusing;
 
 #[async_trait]
@@ -251,7 +251,7 @@ impl GitHub for Refusing {
     }
 }
 
-/// Calls everything but `announce` and `launch`, which want whole records.
+/// Calls everything except `announce` and `launch`, which need complete records.
 async fn call_all(metered: &Metered<Refusing>) {
     let (linux, receipts) = (class("linux"), ["a".to_owned()]);
     assert_eq!(metered.ensure(&linux).await, Err(QueueError::Missing));

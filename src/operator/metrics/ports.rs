@@ -1,5 +1,5 @@
-//! How often is each dependency called, with what outcome, and how long does it take? [`Metered`] stands before a port
-//! and counts; it changes nothing about what the port does.
+//! How often is each dependency called, with what outcome, and how long does it take? [`Metered`] wraps a port and
+//! counts its calls; it does not change the port's behaviour.
 //!
 //! Over 400 lines: one short adapter for each port.
 
@@ -24,10 +24,10 @@ use crate::status::Health;
 
 const OK: &str = "ok";
 
-/// A look of a watch: counted, but not timed, for it waits for changes.
+/// A read of a watch: counted, but not timed, because it waits for changes.
 pub(super) const LOOK: &str = "next";
 
-/// Every series of the ports: service, operations, outcomes.
+/// All series of the ports: service, operations, outcomes.
 pub(super) const SERIES: &[(&str, &[&str], &[&str])] = &[
     (
         StoreError::SERVICE,
@@ -81,13 +81,13 @@ pub(super) const SERIES: &[(&str, &[&str], &[&str])] = &[
     ),
 ];
 
-/// A port's error as the metrics tell it.
+/// A port's error as a metric's label.
 trait Outcome {
     /// The port's name.
     const SERVICE: &'static str;
-    /// Every outcome, `ok` first.
+    /// All outcomes, `ok` first.
     const OUTCOMES: &'static [&'static str];
-    /// The outcome of a call that failed.
+    /// Returns the outcome of a failed call.
     fn outcome(&self) -> &'static str;
 }
 
@@ -167,12 +167,12 @@ impl<T: ?Sized> fmt::Debug for Metered<T> {
 }
 
 impl<T: ?Sized> Metered<T> {
-    /// Counts the calls of a port.
+    /// Wraps a port to count its calls.
     pub fn new(inner: Arc<T>, metrics: Metrics) -> Self {
         Self { inner, metrics, health: None }
     }
 
-    /// Also tells the health when the table answers.
+    /// Also reports the table's responses to the health.
     #[must_use]
     pub fn telling(mut self, health: Arc<Health>) -> Self {
         self.health = Some(health);
@@ -190,7 +190,7 @@ impl<T: ?Sized> Metered<T> {
         result
     }
 
-    /// A call of the table.
+    /// Counts and times a call of the table.
     async fn asked<O>(
         &self,
         operation: &str,
@@ -217,7 +217,7 @@ fn count<O, E: Outcome>(
     metrics.backend(E::SERVICE, operation, outcome_of(result), metrics.elapsed().saturating_sub(begun));
 }
 
-/// Whether the table is there and serves us: losing a race is an answer, being limited or denied is none.
+/// Returns whether the table is available to us: a lost race is a response, throttling and denial are not.
 fn answered<O>(result: &Result<O, StoreError>) -> bool {
     match result {
         Ok(_) | Err(StoreError::Refused { .. } | StoreError::Contended) => true,
@@ -264,7 +264,7 @@ impl<T: Store + ?Sized> Store for Metered<T> {
     }
 }
 
-/// A watch whose looks are counted.
+/// A watch whose reads are counted.
 struct MeteredWatch {
     inner: Box<dyn Watch>,
     metrics: Metrics,
@@ -276,7 +276,7 @@ impl Watch for MeteredWatch {
         let result = self.inner.next().await;
         // No await from here on: changes that were read cannot be lost.
         self.metrics.look(StoreError::SERVICE, LOOK, outcome_of(&result));
-        // A stalled stream answers, too; one that works tells at least the renewals of the lease.
+        // A stalled stream responds, too; a working one returns at least the renewals of the lease.
         if result.as_ref().is_ok_and(|changes| !changes.is_empty()) {
             self.metrics.stream_read();
         }
@@ -318,7 +318,7 @@ impl<T: PoolQueue + ?Sized> PoolQueue for Metered<T> {
 #[async_trait]
 impl<T: Notices + ?Sized> Notices for Metered<T> {
     async fn receive(&self) -> Result<Batch, QueueError> {
-        // Counted, but not timed, for it waits for messages.
+        // Counted, but not timed, because it waits for messages.
         let result = self.inner.receive().await;
         self.metrics.look(QueueError::SERVICE, "notices", outcome_of(&result));
         result
@@ -340,7 +340,7 @@ impl<T: Doorbell + ?Sized> Doorbell for Metered<T> {
     }
 
     async fn rung(&self) -> Result<bool, QueueError> {
-        // Counted, but not timed, for it waits for a ring.
+        // Counted, but not timed, because it waits for a ring.
         let result = self.inner.rung().await;
         self.metrics.look(QueueError::SERVICE, "doorbell", outcome_of(&result));
         result
@@ -495,7 +495,7 @@ impl<T: GitHub + ?Sized> GitHub for Metered<T> {
 mod tests {
     use super::*;
 
-    /// Every variant has an outcome that was promised, and none was promised in vain.
+    /// Checks that every variant has a declared outcome, and every declared outcome a variant.
     fn check<E: Outcome>(every: &[E]) {
         let outcomes = every.iter().map(Outcome::outcome);
         assert_eq!([OK].into_iter().chain(outcomes).collect::<Vec<_>>(), E::OUTCOMES);

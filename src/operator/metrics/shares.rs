@@ -1,5 +1,5 @@
-//! The shares of each class with `sharing`: the greatest have series of their own, the others one together, so that
-//! neither repositories nor forks without number can flood whoever scrapes.
+//! Metrics of the shares of each class with `sharing`: the largest have series of their own, the others share one, so
+//! that unlimited numbers of repositories or forks cannot flood the scraper.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,15 +8,15 @@ use prometheus::{IntGaugeVec, Opts, Registry};
 use super::OTHER;
 use crate::explain::ShareReport;
 
-/// How many shares of a class have series of their own.
+/// Number of shares of a class with series of their own.
 const LIMIT: usize = 20;
 
-/// The families of shares, and which series there are.
+/// The families of shares, with their existing series.
 pub(super) struct Shares {
     machines: IntGaugeVec,
     waiting: IntGaugeVec,
     used: IntGaugeVec,
-    /// By class.
+    /// The series by class.
     series: BTreeMap<String, BTreeSet<String>>,
 }
 
@@ -39,7 +39,7 @@ impl Shares {
         }
     }
 
-    /// The shares of a class as they are now; none where it has no `sharing`.
+    /// Sets the present shares of a class; empty if it has no `sharing`.
     pub(super) fn set(&mut self, class: &str, mut shares: Vec<ShareReport>) {
         shares.sort_by_key(|share| {
             let busy = u64::from(share.held) + u64::from(share.waiting);
@@ -55,7 +55,7 @@ impl Shares {
         let families = [&self.machines, &self.waiting, &self.used];
         let gone = self.series.remove(class).unwrap_or_default();
         for share in gone.iter().filter(|share| !numbers.contains_key(*share)) {
-            // A series that is not there is as good as one that was removed.
+            // A missing series is equivalent to a removed one.
             families.iter().for_each(|family| drop(family.remove_label_values(&[class, share])));
         }
         for (share, values) in &numbers {

@@ -1,9 +1,9 @@
-//! The names are the contract's, every series is there from the start, and labels stay bounded.
+//! Checks that the names are the contract's, that every series exists from the start, and that labels are bounded.
 
 use super::*;
 use crate::process::clock::SystemClock;
 
-/// Name, type, labels of every family of ours.
+/// Name, type and labels of all our families.
 const GOLDEN: &str = "\
 runyard_backend_request_seconds histogram operation,service
 runyard_backend_requests_total counter operation,outcome,service
@@ -57,7 +57,7 @@ pub(super) fn class(name: &str) -> ClassName {
     ClassName::parse(name).unwrap()
 }
 
-/// The value of the one series that begins so.
+/// Returns the value of the only series that begins with this text.
 pub(super) fn value(text: &str, series: &str) -> f64 {
     let prefix = format!("{series} ");
     let mut found = text.lines().filter_map(|line| line.strip_prefix(&prefix));
@@ -252,7 +252,7 @@ async fn the_lease_ages_until_it_is_renewed_and_its_changes_are_counted() {
     };
     metrics.lease_seen(3, 8);
     tokio::time::advance(Duration::from_secs(5)).await;
-    // An older image says nothing.
+    // An older image is ignored.
     metrics.lease_seen(3, 7);
     assert_eq!(told(&metrics), (5.0, 0.0));
     metrics.lease_seen(3, 9);

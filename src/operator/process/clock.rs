@@ -1,4 +1,4 @@
-//! What time it is and where chance comes from: the one place that asks the system.
+//! The system's time and randomness, read only here.
 
 use std::time::Duration;
 
@@ -13,12 +13,12 @@ use crate::ports::{Clock, Entropy};
 /// The system's clocks.
 #[derive(Clone, Copy, Debug)]
 pub struct SystemClock {
-    /// When this clock was made; tokio's, so that a test which pauses time pauses ages as well.
+    /// When this clock was created; tokio's, so that a test that pauses time pauses ages as well.
     start: Instant,
 }
 
 impl SystemClock {
-    /// A clock whose monotonic side starts now.
+    /// Creates a clock whose monotonic time starts now.
     pub fn new() -> Self {
         Self { start: Instant::now() }
     }
@@ -53,7 +53,7 @@ impl Entropy for SystemEntropy {
     }
 
     fn fill(&self, buffer: &mut [u8]) {
-        // Without it neither keys nor names would be safe to make: better no operator than a guessable one.
+        // Without randomness neither keys nor names would be safe: no operator is better than a guessable one.
         OsRng.try_fill_bytes(buffer).expect("the operating system gives random bytes");
     }
 }

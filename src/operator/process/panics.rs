@@ -1,5 +1,5 @@
-//! What a panic costs. One in the judgement of a unit is caught and costs that unit; any other ends the program, which
-//! its supervisor starts again: a task that is gone without a word would leave an operator that only looks alive.
+//! Handles panics. One in the judgement of a unit is caught and affects only that unit; any other ends the program,
+//! which its supervisor restarts: a task that died silently would leave an operator that only looks alive.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,11 +8,11 @@ use crate::decide::{Context, Plan, decide};
 use crate::yard::Unit;
 
 thread_local! {
-    /// Whether a panic of this thread is caught.
+    /// Whether panics of this thread are caught.
     static CAUGHT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Makes every panic end the program that [`judge`] does not catch.
+/// Makes every panic that [`judge`] does not catch end the program.
 pub fn end_the_program() {
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -23,13 +23,13 @@ pub fn end_the_program() {
     }));
 }
 
-/// The decision about a unit.
+/// Returns the decision about a unit.
 ///
 /// # Errors
-/// It panicked, with these words.
+/// The message of its panic.
 pub fn judge(cx: &Context<'_>, unit: &Unit) -> Result<Plan, String> {
     CAUGHT.set(true);
-    // It changes nothing but its own plan, so there is nothing half done.
+    // It changes nothing but its own plan, so nothing is left half done.
     let judged = catch_unwind(AssertUnwindSafe(|| {
         #[cfg(test)]
         injected::panic_at(unit);
@@ -42,7 +42,7 @@ pub fn judge(cx: &Context<'_>, unit: &Unit) -> Result<Plan, String> {
     })
 }
 
-/// Panics that a test asks for.
+/// Panics injected by tests.
 #[cfg(test)]
 pub(crate) mod injected {
     use std::cell::RefCell;
@@ -53,7 +53,7 @@ pub(crate) mod injected {
         static AT: RefCell<Vec<Unit>> = const { RefCell::new(Vec::new()) };
     }
 
-    /// The units whose judgements panic on this thread from now on.
+    /// Makes the judgements of these units panic on this thread from now on.
     pub(crate) fn set(units: Vec<Unit>) {
         AT.set(units);
     }

@@ -1,4 +1,4 @@
-//! What changed in the status since somebody looked, so that an open page is sent no more than that.
+//! Computes the changes of the status since a previous response, so that an open page receives no more than that.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,20 +6,20 @@ use serde_json::{Map, Value, json};
 
 use super::Snapshot;
 
-/// The lists that are sent by row, each with the field that names a row.
+/// The lists that are sent by row, each with the field that identifies a row.
 const LISTS: [(&str, &str); 4] =
     [("pools", "class"), ("machines", "id"), ("requests", "request"), ("events", "id")];
-/// For how many snapshots a row that is gone is known. Who looked before that is sent everything.
+/// Number of snapshots for which a removed row is remembered. A client with an older mark receives everything.
 const KNOWN: u64 = 300;
 
 /// The last snapshot, and for each row the snapshot that changed it.
 ///
 /// # Guarantees
-/// Whoever applies each answer to what it has, in any order of looks, has the last snapshot: an answer to an unknown
-/// mark, or to one of another process, is everything.
+/// A client that applies each response to its state, in any order of requests, has the last snapshot: the response to
+/// an unknown mark, or to one of another process, is complete.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
-    /// Names this process; another one counts anew.
+    /// Identifies this process; another one counts anew.
     series: String,
     mark: u64,
     head: Map<String, Value>,
@@ -27,7 +27,7 @@ pub(super) struct Changes {
     rows: BTreeMap<(&'static str, String), Row>,
 }
 
-/// A row, none once it is gone, and the snapshot that changed it.
+/// A row, `None` once it is removed, and the snapshot that changed it.
 #[derive(Debug)]
 struct Row {
     value: Option<Value>,
@@ -35,7 +35,7 @@ struct Row {
 }
 
 impl Changes {
-    /// The next snapshot.
+    /// Takes the next snapshot.
     pub(super) fn take(&mut self, status: &Snapshot) {
         self.mark += 1;
         self.series = status.remembers_since.as_nanosecond().to_string();
@@ -61,13 +61,13 @@ impl Changes {
         self.head = head;
     }
 
-    /// Rows that went before this snapshot are not known any more.
+    /// Returns the oldest mark for which removed rows are still remembered.
     fn oldest(&self) -> u64 {
         self.mark.saturating_sub(KNOWN)
     }
 
-    /// The status as JSON: everything, or what changed since the snapshot of that mark, with `gone` and without the
-    /// rows that are as they were.
+    /// Returns the status as JSON: everything, or the changes since the snapshot with that mark, with `gone` and
+    /// without unchanged rows.
     pub(super) fn answer(&self, since: Option<&str>) -> Value {
         let mut answer = self.head.clone();
         answer.insert("mark".to_owned(), format!("{}-{}", self.series, self.mark).into());

@@ -10,20 +10,20 @@ use tokio::sync::{mpsc, oneshot};
 use super::Snapshot;
 use super::changes::Changes;
 
-/// How long an answer is good enough.
+/// How long an answer is reused.
 const FRESH: Duration = Duration::from_secs(1);
-/// How long the loop may take to answer; one that takes longer is behind.
+/// How long the loop may take to answer; a slower loop is behind.
 pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Who waits for an answer.
+/// The sender for one answer.
 pub(super) type SnapshotRequest = oneshot::Sender<Snapshot>;
 
-/// Nobody answered.
+/// The loop did not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the operator is busy, starting or ending; ask again in a moment")]
 pub struct Closed;
 
-/// The way from whoever looks to the loop.
+/// The channel from HTTP requests to the loop.
 pub struct SnapshotChannel {
     asks: mpsc::Sender<SnapshotRequest>,
     answering: Mutex<Option<mpsc::Receiver<SnapshotRequest>>>,
@@ -50,18 +50,18 @@ impl Default for SnapshotChannel {
 }
 
 impl SnapshotChannel {
-    /// What is asked, for the one loop that answers; none when another took it.
+    /// Returns the receiver of requests, for the one loop that answers; `None` if another loop took it.
     pub fn answer(&self) -> Option<mpsc::Receiver<oneshot::Sender<Snapshot>>> {
         self.answering.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// The web address of the GitHub that runs are of, for the page's links. The first one holds.
+    /// Sets the web address of the runs' GitHub, for the page's links. Only the first call has an effect.
     pub fn link_to(&self, github: &str) {
         let _ = self.github.set(github.to_owned());
     }
 
-    /// The yard as JSON, at most a second old at this moment of the monotonic clock: everything, or what changed since
-    /// the answer that had this `mark`.
+    /// Returns the yard as JSON, at most a second old at this time of the monotonic clock: everything, or the changes
+    /// since the answer with this `mark`.
     ///
     /// # Errors
     /// The loop did not answer in time.

@@ -1,5 +1,5 @@
-//! Is this operator fit to be relied on? It has seen the whole table once, the table answered lately, and the loop
-//! keeps up with what happens.
+//! Is this operator ready? It has listed the whole table once, the table responded lately, and the loop keeps up with
+//! its observations.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,17 +9,17 @@ use std::time::Duration;
 use crate::ports::Clock;
 use crate::status::{ANSWER_TIMEOUT, SnapshotChannel};
 
-/// How long the table may be silent before the operator is not ready.
+/// How long the table may fail to respond before the operator is not ready.
 pub const SILENCE: Duration = Duration::from_secs(60);
 
-/// What readiness is judged by; shared by those who work and the port that tells. Whether this process holds the
-/// lease does not matter: a stand-by is ready.
+/// The state that determines readiness, shared by the operator's tasks and the admin port. The lease does not matter: a
+/// standby is ready.
 pub struct Health {
     clock: Arc<dyn Clock>,
     listed: AtomicBool,
-    /// Milliseconds on the monotonic clock, plus one; 0 when the table never answered.
+    /// Milliseconds on the monotonic clock, plus one; 0 if the table never responded.
     answered: AtomicU64,
-    /// The same of when the loop last finished a pass.
+    /// When the loop last finished a pass, in the same form.
     turned: AtomicU64,
     snapshots: SnapshotChannel,
 }
@@ -30,16 +30,16 @@ impl fmt::Debug for Health {
     }
 }
 
-/// Why an operator is not ready.
+/// The reason why an operator is not ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unready {
-    /// The table was not read as a whole yet.
+    /// The table has not been listed completely yet.
     #[error("the first list of the table is not done")]
     NotListed,
-    /// The table has not answered for too long; none when it never did.
+    /// The table has not responded for too long; `None` if it never did.
     #[error("{}", silent(*.0))]
     Silent(Option<Duration>),
-    /// The loop has not finished a pass for too long: what was observed since is not acted on yet.
+    /// The loop has not finished a pass for too long: later observations have not been acted on yet.
     #[error("the loop is behind: it has not finished a pass for {} s", .0.as_secs())]
     Behind(Duration),
 }
@@ -52,7 +52,7 @@ fn silent(since: Option<Duration>) -> String {
 }
 
 impl Health {
-    /// The health of an operator that just began.
+    /// Creates the health of an operator that has just started.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         let [answered, turned] = [AtomicU64::new(0), AtomicU64::new(0)];
         Self {
@@ -64,41 +64,41 @@ impl Health {
         }
     }
 
-    /// The way to what the loop knows.
+    /// Returns the channel for snapshots.
     pub fn snapshots(&self) -> &SnapshotChannel {
         &self.snapshots
     }
 
-    /// Now, on the monotonic clock.
+    /// Returns the time on the monotonic clock.
     pub fn elapsed(&self) -> Duration {
         self.clock.elapsed()
     }
 
-    /// The first list is done.
+    /// Records that the first list is complete.
     pub fn listed(&self) {
         self.listed.store(true, Ordering::Relaxed);
     }
 
-    /// The table answered, at this moment of the monotonic clock (`Clock::elapsed`).
+    /// Records a response of the table at this time of the monotonic clock (`Clock::elapsed`).
     pub fn table_answered(&self, at: Duration) {
         note(&self.answered, at);
     }
 
-    /// The loop finished a pass over all that it had observed, at this moment of the monotonic clock.
+    /// Records that the loop finished a pass over all its observations at this time of the monotonic clock.
     pub fn turned(&self, at: Duration) {
         note(&self.turned, at);
     }
 
-    /// How long ago something was noted; none when it never was.
+    /// Returns the time since the last record; `None` if there was none.
     fn since(&self, noted: &AtomicU64) -> Option<Duration> {
         let millis = noted.load(Ordering::Relaxed).checked_sub(1)?;
         Some(self.clock.elapsed().saturating_sub(Duration::from_millis(millis)))
     }
 
-    /// Whether the operator is ready.
+    /// Returns whether the operator is ready.
     ///
     /// # Errors
-    /// Why it is not.
+    /// The reason why it is not.
     pub fn verdict(&self) -> Result<(), Unready> {
         if !self.listed.load(Ordering::Relaxed) {
             return Err(Unready::NotListed);
@@ -107,7 +107,7 @@ impl Health {
         if silence > SILENCE {
             return Err(Unready::Silent(Some(silence)));
         }
-        // As long as the status page waits for its answer: they do not contradict each other.
+        // The same timeout as the status page's, so that the two do not contradict each other.
         match self.since(&self.turned).filter(|behind| *behind > ANSWER_TIMEOUT) {
             Some(behind) => Err(Unready::Behind(behind)),
             None => Ok(()),
@@ -115,7 +115,7 @@ impl Health {
     }
 }
 
-/// Notes a moment of the monotonic clock; an earlier one does not count back.
+/// Records a time of the monotonic clock; an earlier one is ignored.
 fn note(noted: &AtomicU64, at: Duration) {
     let millis = u64::try_from(at.as_millis()).unwrap_or(u64::MAX).saturating_add(1);
     noted.fetch_max(millis, Ordering::Relaxed);

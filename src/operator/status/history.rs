@@ -12,27 +12,27 @@ use super::MOST_EVENTS;
 use super::phase::{MachinePhase, gone_at, phase};
 use super::trend::Samples;
 
-/// A stretch of time in one state.
+/// A period in one phase.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PhaseSpan {
-    /// Where it was; none: not seen by this operator.
+    /// The phase; `None` if this operator did not see it.
     pub phase: Option<MachinePhase>,
-    /// From when, by the clock of whoever wrote the record.
+    /// Its beginning, by the clock of the record's writer.
     pub from: Timestamp,
-    /// The request it was held by.
+    /// The request that held it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request: Option<String>,
 }
 
-/// Most machines remembered.
+/// Maximum number of machines.
 const MACHINES: usize = 1000;
-/// Most spans of one machine.
+/// Maximum number of spans of one machine.
 const SPANS: usize = 16;
-/// How long a machine that is gone is remembered.
+/// How long a machine that is gone is kept.
 const KEPT: SignedDuration = SignedDuration::from_mins(30);
 
-/// What machines were.
+/// The timelines of machines.
 #[derive(Debug)]
 pub struct History {
     since: Timestamp,
@@ -55,29 +55,29 @@ impl Timeline {
     }
 }
 
-/// Since when a machine is where it is. A machine enters the pool without a change of its state.
+/// Returns when a machine's phase began. A machine enters the pool without a change of its state.
 pub(super) fn since(instance: &Instance) -> Timestamp {
     gone_at(instance).or(instance.pooled_at()).unwrap_or(instance.state_since).max(instance.state_since)
 }
 
-/// The request that holds a machine, for a person.
+/// Returns the request that holds a machine, for people.
 pub(super) fn holder(instance: &Instance) -> Option<String> {
     let key = instance.held_by()?;
     Some(key.request().map_or_else(|| key.pk(), ToString::to_string))
 }
 
 impl History {
-    /// Nothing seen yet.
+    /// Creates an empty history.
     pub fn new(now: Timestamp) -> Self {
         Self { since: now, timelines: BTreeMap::new(), events: BTreeMap::new(), samples: Samples::default() }
     }
 
-    /// Since when changes are seen.
+    /// Returns since when changes are recorded.
     pub const fn since(&self) -> Timestamp {
         self.since
     }
 
-    /// A machine's record was seen.
+    /// Takes in a machine's record.
     pub fn record(&mut self, instance: &Instance) {
         let Some(phase) = phase(instance) else { return };
         let span = PhaseSpan { phase: Some(phase), from: since(instance), request: holder(instance) };
@@ -114,7 +114,8 @@ impl History {
         self.timelines.insert(arn.clone(), Timeline { last, spans });
     }
 
-    /// Whether one more machine can be remembered, if need be in the place of the one that is gone longest.
+    /// Returns whether there is room for one more machine, if necessary after dropping the one that has been gone
+    /// longest.
     fn room(&mut self) -> bool {
         if self.timelines.len() < MACHINES {
             return true;
@@ -125,7 +126,7 @@ impl History {
         true
     }
 
-    /// Forgets machines that are gone for long, and counts the others for the trend.
+    /// Drops machines that have been gone for long, and counts the others for the trend.
     pub fn forget(&mut self, now: Timestamp) {
         self.timelines
             .retain(|_, timeline| timeline.gone().is_none_or(|gone| now.duration_since(gone) < KEPT));
@@ -133,7 +134,7 @@ impl History {
         self.samples.take(now, phases);
     }
 
-    /// An event's record was seen, by the stream or by a list.
+    /// Takes in an event's record, from the stream or from a list.
     pub fn event(&mut self, item: &Item) {
         let Reading::Record(event) = read::<Event>(item) else { return };
         self.events.insert((event.at, format!("{} {}", event.subject, event.place)), event);
@@ -142,22 +143,22 @@ impl History {
         }
     }
 
-    /// The last events, the newest first, each with its key.
+    /// Returns the last events, newest first, each with its key.
     pub(super) fn events(&self) -> impl Iterator<Item = (&str, &Event)> {
         self.events.iter().rev().map(|((_, key), event)| (key.as_str(), event))
     }
 
-    /// How many machines there were.
+    /// Returns the counts of machines over time.
     pub(super) const fn samples(&self) -> &Samples {
         &self.samples
     }
 
-    /// What is remembered of a machine.
+    /// Returns the timeline of a machine.
     pub(super) fn timeline(&self, arn: &InstanceArn) -> Option<&Timeline> {
         self.timelines.get(arn)
     }
 
-    /// Every machine remembered.
+    /// Returns the timelines of all machines.
     pub(super) fn timelines(&self) -> impl Iterator<Item = (&InstanceArn, &Timeline)> {
         self.timelines.iter()
     }

@@ -1,32 +1,32 @@
-//! Where a machine is, as finely as a person wants to see it.
+//! The phase of a machine, in the detail that a person needs.
 
 use jiff::Timestamp;
 
 use crate::model::{Instance, Life, Place, words};
 
 words! {
-    /// Where a machine was, as finely as a person wants to see it.
+    /// The phase of a machine, in the detail that a person needs.
     MachinePhase {
-        /// Launched, its agent has not answered yet.
+        /// Launched; its agent has not responded yet.
         Created = "created",
-        /// Taken for a request, its runner does not listen yet.
+        /// Claimed for a request; its runner does not listen yet.
         Claimed = "claimed",
-        /// Serving.
+        /// Serving a request.
         Running = "running",
-        /// Given back and being cleaned.
+        /// Released and being cleaned.
         Cleaning = "cleaning",
-        /// Kept for a person to look at.
+        /// Held for a person.
         Held = "held",
         /// Free.
         Pooled = "pooled",
-        /// Decided to end.
+        /// Ordered to end.
         Ending = "ending",
         /// Gone at its provider.
         Gone = "gone",
     }
 }
 
-/// Where a machine is; none when it is nowhere.
+/// Returns the phase of a machine; `None` if it has none.
 pub(super) fn phase(instance: &Instance) -> Option<MachinePhase> {
     match instance.place() {
         Place::Nowhere => None,

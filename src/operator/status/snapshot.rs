@@ -20,21 +20,21 @@ use super::{
 };
 use crate::status::phase::{MachinePhase, phase};
 
-/// How long ago a request may have ended to be told of.
+/// How long an ended request remains in the snapshot.
 const LATELY: SignedDuration = SignedDuration::from_mins(30);
 
-/// What is looked at.
+/// The input of a snapshot.
 #[derive(Clone, Copy)]
 pub struct SnapshotInput<'a> {
-    /// The yard and the moment.
+    /// The yard and the time.
     pub cx: Context<'a>,
-    /// What machines were.
+    /// The timelines of machines.
     pub history: &'a History,
     /// The table.
     pub table: &'a str,
 }
 
-/// The yard as a person sees it.
+/// Builds the snapshot of the yard for people.
 pub fn snapshot(seen: &SnapshotInput<'_>) -> Snapshot {
     let yard = seen.cx.yard;
     let (machines, machines_left_out) = machines(seen);
@@ -110,7 +110,7 @@ fn pool(cx: &Context<'_>, name: &ClassName) -> PoolStatus {
     }
 }
 
-/// What an hour of the live machines of each class costs.
+/// Returns the hourly cost of the live machines of each class.
 fn costs(cx: &Context<'_>) -> BTreeMap<ClassName, CostStatus> {
     let mut sums: BTreeMap<&ClassName, (Money, Money, usize, usize)> = BTreeMap::new();
     let live = cx.yard.instances().map(|tracked| &tracked.instance).filter(|known| known.state().live());
@@ -134,7 +134,7 @@ fn costs(cx: &Context<'_>) -> BTreeMap<ClassName, CostStatus> {
     told.collect()
 }
 
-/// The shares of a class that used most, and how many others there are.
+/// Returns the shares of a class with the highest use, and the number of the others.
 fn shares(cx: &Context<'_>, name: &ClassName) -> (Vec<ShareStatus>, usize) {
     let mut all = explain::shares(cx.yard, cx.now, name);
     all.sort_by_key(|one| (Reverse((one.part, one.held, one.waiting)), one.share.clone()));
@@ -150,7 +150,7 @@ fn shares(cx: &Context<'_>, name: &ClassName) -> (Vec<ShareStatus>, usize) {
     (told.collect(), left_out)
 }
 
-/// Which machines come first: those that somebody waits for or uses, then what is free, then what ends.
+/// Returns the rank of a machine: machines that are used or awaited come first, then free ones, then ending ones.
 const fn rank(phase: Option<MachinePhase>) -> u8 {
     match phase {
         Some(MachinePhase::Claimed) => 0,
@@ -182,7 +182,7 @@ fn machines(seen: &SnapshotInput<'_>) -> (Vec<MachineStatus>, usize) {
         (rank(phase(instance)), Reverse(since(instance)), facts.instance_id.clone())
     });
     all.truncate(MOST_MACHINES);
-    // What is looked at together stands together, and a machine stays in its place while it lives.
+    // Related machines are adjacent, and a machine keeps its position while it lives.
     all.sort_by_cached_key(|(instance, _)| {
         let facts = &instance.facts;
         let over = rank(phase(instance)) >= rank(Some(MachinePhase::Ending));
@@ -224,7 +224,7 @@ fn machine(instance: &Instance, tracked: Option<&Tracked>, timeline: Option<&Tim
     }
 }
 
-/// The region in a machine's ARN; that of a local machine has none.
+/// Returns the region in a machine's ARN; a local machine's ARN has none.
 fn region(arn: &str) -> Option<String> {
     arn.split(':').nth(3).filter(|region| region.contains('-')).map(str::to_owned)
 }
@@ -269,7 +269,8 @@ fn requests(cx: &Context<'_>) -> (Vec<RequestStatus>, usize) {
     (shown.collect(), left_out)
 }
 
-/// Why each waits, by the judgement of its own unit and of its class; and which wait for what has no known end.
+/// Returns why each request waits, by the judgement of its own unit and of its class, and the requests whose wait has
+/// no known end.
 fn reasons(
     cx: &Context<'_>,
     open: &[(&RequestKey, &Request)],
@@ -281,7 +282,7 @@ fn reasons(
     let units: BTreeSet<Unit> = open.iter().flat_map(of).collect();
     let mut shown: BTreeMap<RecordId, BTreeSet<String>> = BTreeMap::new();
     let mut stuck = BTreeSet::new();
-    // What cannot be judged has no reasons; the loop says so.
+    // A unit whose judgement fails has no reasons; the loop reports it.
     let plans = units.iter().filter_map(|unit| panics::judge(cx, unit).ok());
     for wait in plans.flat_map(|plan| plan.waits) {
         if no_end(wait.reason) {

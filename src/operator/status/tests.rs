@@ -1,4 +1,4 @@
-//! What is told, on records as the operator reads them, and that it stays small.
+//! The content of the status, on records as the operator reads them, and its bounded size.
 
 use std::time::Duration;
 
@@ -76,7 +76,7 @@ fn priced(yard: &Yard, now: Now, history: &History, prices: Prices) -> Snapshot 
     snapshot(&SnapshotInput { cx, history, table: "runyard" })
 }
 
-/// The status of these records, all seen at once.
+/// Returns the status of these records, all seen at once.
 fn at_once(items: &[Item], now: Timestamp) -> Snapshot {
     let (yard, now, _) = picture(items, now);
     let mut history = History::new(at(0));
@@ -258,7 +258,7 @@ fn a_large_yard_is_told_in_part_and_nothing_secret_is_told() {
     assert!(!text.contains("c2VjcmV0") && !text.contains("registration"), "a sealed box is told");
 }
 
-/// What a page has after an answer.
+/// Returns the state of a page after a response.
 fn applied(mut page: Value, answer: Value) -> Value {
     let Some(gone) = answer.get("gone").cloned() else { return answer };
     for (list, name) in [("pools", "class"), ("machines", "id"), ("requests", "request"), ("events", "id")] {
@@ -327,7 +327,7 @@ fn the_last_events_are_kept_the_newest_first() {
     for n in 0..200 {
         let mut event = crate::model::Event::new(&key, format!("{n}"), at(n), "cli:ann");
         event.reason = format!("Reason{n}");
-        // A list and the stream both tell of it.
+        // Both a list and the stream deliver it.
         history.event(&crate::model::Record::to_item(&event));
         history.event(&crate::model::Record::to_item(&event));
     }

@@ -1,5 +1,5 @@
-//! The yard over the last hours: how many requests waited, from their records, and how many machines there were, as far
-//! as this operator counted them. Both are bounded, whatever the yard's size.
+//! The trend of the yard over the last hours: waiting requests, from their records, and machines, as far as this
+//! operator counted them. Both are bounded, whatever the yard's size.
 
 use std::collections::VecDeque;
 
@@ -10,14 +10,14 @@ use super::phase::MachinePhase;
 use crate::model::{Phase, Request};
 use crate::yard::Yard;
 
-/// How many steps are told.
+/// Number of steps.
 const STEPS: usize = 72;
-/// How long a step is, in seconds: the steps are six hours together.
+/// The length of a step, in seconds: the steps cover six hours.
 const STEP: i64 = 300;
-/// How long the machines are not counted again.
+/// The minimum interval between two counts of the machines.
 const PAUSE: SignedDuration = SignedDuration::from_mins(1);
 
-/// The last hours in steps, the oldest first; the last step is in progress.
+/// The last hours in steps, oldest first; the last step is in progress.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Trend {
@@ -25,17 +25,17 @@ pub struct Trend {
     pub step_seconds: i64,
     /// When the last step began.
     pub last: Timestamp,
-    /// Requests that waited at some moment of each step.
+    /// Requests that waited at some time during each step.
     pub waiting: Vec<u32>,
-    /// Most machines that served at one count of each step; none where nobody counted.
+    /// The maximum of busy machines among the counts of each step; `None` without a count.
     pub running: Vec<Option<u32>>,
-    /// Most machines in the pool, likewise.
+    /// The maximum of machines in the pool, likewise.
     pub idle: Vec<Option<u32>>,
-    /// Most machines that started, likewise.
+    /// The maximum of starting machines, likewise.
     pub starting: Vec<Option<u32>>,
 }
 
-/// The machines at one moment.
+/// The machines at one time.
 #[derive(Clone, Copy, Debug)]
 struct Sample {
     at: Timestamp,
@@ -44,12 +44,12 @@ struct Sample {
     starting: u32,
 }
 
-/// One count of the machines a minute, for as long as the trend goes back.
+/// One count of the machines per minute, over the period of the trend.
 #[derive(Debug, Default)]
 pub(super) struct Samples(VecDeque<Sample>);
 
 impl Samples {
-    /// Counts, unless that was done within the minute.
+    /// Counts the machines, unless that was done within the minute.
     pub(super) fn take(&mut self, at: Timestamp, phases: impl Iterator<Item = MachinePhase>) {
         if self.0.back().is_some_and(|last| at.duration_since(last.at) < PAUSE) {
             return;
@@ -70,7 +70,7 @@ impl Samples {
     }
 }
 
-/// The steps that end with the one in progress.
+/// Returns the steps up to the one in progress.
 pub(super) fn trend(yard: &Yard, samples: &Samples, now: Timestamp) -> Trend {
     let mut change = vec![0i64; STEPS + 1];
     for (from, until) in yard.requests().filter_map(|(_, request)| waited(request, now)) {
@@ -99,7 +99,7 @@ pub(super) fn trend(yard: &Yard, samples: &Samples, now: Timestamp) -> Trend {
     told
 }
 
-/// From when until when a request waited; none before it was taken on.
+/// Returns when a request waited; `None` before it was accepted.
 fn waited(request: &Request, now: Timestamp) -> Option<(Timestamp, Timestamp)> {
     let from = request.status.accepted_at?;
     let until = request.status.ready_at.or_else(|| match request.phase() {
@@ -109,7 +109,7 @@ fn waited(request: &Request, now: Timestamp) -> Option<(Timestamp, Timestamp)> {
     Some((from.min(now), until.min(now)))
 }
 
-/// The step that a moment is in; none when it is before them all.
+/// Returns the step of a time; `None` if it is before all steps.
 fn step(now: Timestamp, at: Timestamp) -> Option<usize> {
     let back = now.as_second().div_euclid(STEP) - at.as_second().div_euclid(STEP);
     (STEPS - 1).checked_sub(usize::try_from(back.max(0)).ok()?)

@@ -1,4 +1,4 @@
-//! Carries out what is planned, at once.
+//! Carries out plans at once.
 
 use runyard_core::decide::{Effect, Planned, Step};
 use runyard_core::model::{Agent, Instance, Launch, LaunchId, Phase, Record as _, RecordId, Request};
@@ -20,7 +20,7 @@ impl World<'_> {
                 let arrival = &self.trace.arrivals[number];
                 let times = self.names.get(&arrival.class).map(|class| &self.classes[*class].times);
                 let luck = self.chance.of(TELL, number as u64, 0);
-                // What is slow for one step of a request is slow for the next: both are taken from one request.
+                // Steps of a slow request are all slow: both times are drawn from one request.
                 let beside = self.listened[number].zip(times).and_then(|(at, times)| times.tell.nearest(at));
                 let near = || Some(times?.tell.draw_near(self.now.wall, luck)?.took);
                 let told = beside.or_else(near).unwrap_or_default();
@@ -87,7 +87,7 @@ impl World<'_> {
             }
             Effect::Console(arn) => self.see(Observation::Console(arn, None)),
             Effect::Announce(arn, _) => self.see(Observation::Announced(arn)),
-            // No parameter is resolved here: `play` takes pools whose image is named by nothing.
+            // No parameter is resolved here: `play` takes pools without a named image.
             Effect::Resolve(_) | Effect::Credential(..) => (),
             Effect::Receive(class) => self.see(Observation::Hints(class, Vec::new())),
             Effect::SweepRunner(arn, _) => self.see(Observation::Swept(arn)),
@@ -96,7 +96,7 @@ impl World<'_> {
         }
     }
 
-    /// What a launch brought.
+    /// Records the machines of a launch.
     pub(super) fn bound(
         &mut self,
         launch: &Launch,

@@ -1,4 +1,5 @@
-//! What machines do: boot, claim, clean and end, each in the time that is drawn for it; and EC2, which makes them.
+//! The behaviour of machines: they boot, claim, clean and end, each in the time that is drawn for it; and of EC2, which
+//! launches them.
 
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use crate::trace::Times;
 use crate::trace::USUAL_BOOT;
 
 impl World<'_> {
-    /// An agent answers, unless its record asks for something else by now.
+    /// Lets an agent respond, unless its record has another task by now.
     pub(super) fn speaks(&mut self, body: usize, version: u64) {
         let Some(tracked) = self.yard.instance(&arn(body)) else { return };
         if tracked.instance.version != version {
@@ -40,7 +41,7 @@ impl World<'_> {
         self.wrote(Written::Agent(agent));
     }
 
-    /// A machine's record is written: what it does from now on, and when its agent is done with it.
+    /// Processes a written machine record: the machine's next activity, and when its agent completes it.
     pub(super) fn machine(&mut self, instance: &Instance) {
         let Some(number) = number_of(&instance.facts.instance_id) else { return };
         self.done("machine", number as u64 ^ (instance.version << 40));
@@ -67,7 +68,7 @@ impl World<'_> {
         let (chance, body) = (self.chance, &self.bodies[number]);
         let times = &self.classes[body.class].times;
         let of = |samples, kind, usual| {
-            // By the request where there is one, so that a change of the pool does not change its luck.
+            // Drawn by the request where there is one, so that a change of the pool does not change its luck.
             let claim = instance.claim.as_ref().and_then(|claim| claim.request.request());
             let subject = claim.and_then(|request| self.numbers.get(request)).copied();
             let subject = subject
@@ -96,7 +97,7 @@ impl World<'_> {
         self.after(drawn.took, Event::Speaks(number, instance.version));
     }
 
-    /// Counts the time of an activity that ended now, within the stretch that is measured.
+    /// Adds the time of an activity that ended now, within the measured period.
     pub(super) fn spent(&mut self, class: usize, activity: Activity, since: Duration) {
         let (from, to) = (since.max(self.begin), self.now.mono.min(self.end));
         let time = to.saturating_sub(from).as_secs_f64();
@@ -112,7 +113,8 @@ impl World<'_> {
         }
     }
 
-    /// EC2 answers a launch: with machines, or as it did when one like it was recorded as failed about now.
+    /// Responds to a launch as EC2 would: with machines, or with the failure recorded for such a launch at about this
+    /// time.
     pub(super) fn order(&mut self, order: &LaunchOrder) {
         self.called(true);
         let launch = &order.launch;

@@ -1,4 +1,4 @@
-//! What workflows and people do: requests come, let go and give up, and counts change by the hour.
+//! The behaviour of workflows and people: requests arrive, release machines and give up, and counts change by the hour.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::outcome::Verdict;
 use crate::trace::USUAL_BOOT;
 
 impl World<'_> {
-    /// Each class keeps what its hour asks for, and what the next one asks for if that begins within a boot.
+    /// Sets the count of each class for its hour, or for the next hour if that begins within a boot.
     pub(super) fn counts(&mut self) {
         let hour = Duration::from_secs(3600);
         let into = Duration::from_secs(self.now.wall.as_second().rem_euclid(3600).unsigned_abs());
@@ -37,7 +37,7 @@ impl World<'_> {
         self.after(again, Event::Counts);
     }
 
-    /// A request is written.
+    /// Writes a request.
     pub(super) fn comes(&mut self, number: usize) {
         self.comes_next(number + 1);
         let arrival = &self.trace.arrivals[number];
@@ -79,7 +79,7 @@ impl World<'_> {
         self.wrote(Written::Request(request));
     }
 
-    /// A workflow lets go.
+    /// Releases a request, as its workflow does.
     pub(super) fn release(&mut self, number: usize) {
         let Some(request) = self.yard.request(&self.trace.arrivals[number].key) else { return };
         let mut request = request.clone();

@@ -1,5 +1,5 @@
 //! Starts the agent of a machine with its own configuration file, session and log, and with an environment that holds
-//! the machine's mark and the variables chosen for it, and none of ours.
+//! the machine's mark and the variables chosen for it, and no others of this process.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -18,10 +18,10 @@ use crate::process::{MARKER, Process};
 
 use super::directory::Facts;
 
-/// Where the runner comes from.
+/// The runner package.
 #[derive(Clone, Debug)]
 pub struct RunnerPackage {
-    /// The tarball.
+    /// The address of the tarball.
     pub url: String,
     /// Its digest, hexadecimal.
     pub sha256: String,
@@ -29,26 +29,26 @@ pub struct RunnerPackage {
     pub version: String,
 }
 
-/// What each machine runs.
+/// The agent of each machine.
 #[derive(Clone, Debug)]
 pub struct AgentOptions {
     /// The agent's executable.
     pub program: PathBuf,
-    /// The engine's endpoint. A machine whose agent was given another is replaced.
+    /// The engine's endpoint. A machine whose agent was started with another one is replaced.
     pub endpoint: String,
-    /// What else its environment holds: `PATH`, the AWS variables, a proxy.
+    /// The other variables of its environment: `PATH`, the AWS variables, a proxy.
     pub environment: BTreeMap<String, String>,
     /// Its clocks.
     pub timing: Timing,
     /// Its runner.
     pub runner: RunnerPackage,
-    /// What runs at first boot unless the class names a script of its own.
+    /// The script that runs at first boot unless the class names a script of its own.
     pub pre_runner_script: Option<String>,
     /// How long a pre-runner script may take.
     pub pre_runner_timeout: Duration,
     /// How long a runner may take to end by itself.
     pub stop: Duration,
-    /// Where jobs may write to file systems that are not the machine's own.
+    /// Directories where jobs may write to file systems other than the machine's own.
     pub spare: Vec<PathBuf>,
 }
 
@@ -65,7 +65,7 @@ pub(super) fn start(dir: &Path, facts: &Facts, options: &AgentOptions) -> io::Re
     process.map(|process| (child, process)).ok_or_else(|| io::Error::other("/proc does not show the agent"))
 }
 
-/// Writes a pre-runner script so that it can be executed; without a first line of its own it is the shell's.
+/// Writes a pre-runner script as an executable file; without an interpreter line of its own it runs in the shell.
 pub(super) fn write_script(dir: &Path, script: &str) -> io::Result<()> {
     let head = if script.starts_with("#!") { "" } else { "#!/bin/sh\n" };
     let path = script_of(dir);
@@ -77,8 +77,8 @@ fn script_of(dir: &Path) -> PathBuf {
     dir.join("pre-runner.sh")
 }
 
-/// In a session of its own: a job that asks for a password must not reach the terminal of whoever runs the operator,
-/// nor its Ctrl-C the job. `setsid` executes the agent in its own place, so the pid is the agent's.
+/// Starts the agent in a session of its own: a job that asks for a password must not reach the operator's terminal, nor
+/// that terminal's Ctrl-C the job. `setsid` executes the agent in its own process, so the pid is the agent's.
 fn spawn(facts: &Facts, options: &AgentOptions, config: &Path, log: &File) -> io::Result<Child> {
     let start = |command: &mut Command| {
         command.arg("--config").arg(config).stdin(Stdio::null());
@@ -90,7 +90,7 @@ fn spawn(facts: &Facts, options: &AgentOptions, config: &Path, log: &File) -> io
         return Err(io::Error::new(io::ErrorKind::NotFound, "there is no such file"));
     }
     match start(Command::new("setsid").arg(&options.program)) {
-        // No util-linux: a process group of its own does nearly the same.
+        // Without util-linux, a process group of its own does nearly the same.
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             start(Command::new(&options.program).process_group(0))
         }
@@ -102,7 +102,7 @@ fn configuration(dir: &Path, facts: &Facts, options: &AgentOptions) -> String {
     let (timing, runner) = (&options.timing, &options.runner);
     let mut text = String::new();
     let mut line = |key: &str, value: &str| {
-        // JSON's escapes are TOML's.
+        // JSON's escapes are valid in TOML.
         let quoted = serde_json::Value::from(value).to_string();
         writeln!(text, "{key} = {quoted}").expect("writing to a string cannot fail");
     };

@@ -23,7 +23,7 @@ use super::{Entry, LocalError, MachineStage};
 pub(super) struct Facts {
     pub(super) id: InstanceId,
     pub(super) table: TableName,
-    /// The launch's client token, and which of its machines this is.
+    /// The launch's client token, and the number of the machine in that launch.
     pub(super) token: String,
     pub(super) index: u32,
     pub(super) class: ClassName,
@@ -35,7 +35,7 @@ pub(super) struct Facts {
     pub(super) cpu: u32,
     pub(super) mmem: u32,
     pub(super) launched_at: Timestamp,
-    /// Which table's endpoint its agent was given: an agent cannot be told of another.
+    /// The table endpoint that its agent was started with: a running agent cannot be given another.
     pub(super) endpoint: String,
 }
 
@@ -78,7 +78,7 @@ impl Directory {
         self.root.join(id.as_str())
     }
 
-    /// Makes sure that nobody else acts on the directory for as long as the file is held.
+    /// Locks the directory against other processes for as long as the file is held.
     pub(super) fn lock(&self) -> Result<File, LocalError> {
         let path = self.root.join("lock");
         let failed = |source| LocalError::Io { path: path.clone(), source };
@@ -91,7 +91,7 @@ impl Directory {
         }
     }
 
-    /// Every machine on disk as it was left; those that ended longer ago than `kept` are removed.
+    /// Loads every machine on disk in its last state; those that ended longer ago than `kept` are removed.
     pub(super) fn load(
         &self,
         now: Timestamp,
@@ -112,7 +112,7 @@ impl Directory {
                 Some(entry) => {
                     machines.insert(entry.facts.id.clone(), entry);
                 }
-                // Made, but killed before the first file was in it.
+                // Created, but killed before the first file was in it.
                 None => files::remove_dir(&path).map_err(|source| LocalError::Io { path, source })?,
             }
         }
@@ -129,7 +129,7 @@ impl Directory {
         files::replace_json(&self.of(id).join("agent.pid"), process)
     }
 
-    /// Notes the end and removes all but the facts and the log.
+    /// Records the end and removes all but the facts and the log.
     pub(super) fn ended(&self, id: &InstanceId, at: Timestamp) -> io::Result<()> {
         let dir = self.of(id);
         files::replace_json(&dir.join("ended.json"), &EndedFile { at })?;

@@ -14,7 +14,7 @@ use crate::process::{self, Process};
 
 use super::{Entry, KEPT, MachineStage, SharedMachines, directory};
 
-/// How often an agent that is not our child is looked at.
+/// How often an agent that is not a child process is checked.
 const LOOK: Duration = Duration::from_millis(200);
 /// How long one round of killing may take before it is reported.
 const ROUND: Duration = Duration::from_secs(5);
@@ -22,13 +22,13 @@ const ROUND: Duration = Duration::from_secs(5);
 /// Why a machine ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Manner {
-    /// Somebody wants it to: its agent may finish a sentence.
+    /// On request: its agent may finish what it is doing.
     Asked,
     /// Its agent is dead already.
     Dead,
 }
 
-/// Waits for an agent we started.
+/// Waits for an agent that this process started.
 pub(super) async fn watch_child(shared: Arc<SharedMachines>, id: InstanceId, mut child: Child) {
     match child.wait().await {
         Ok(status) => tracing::info!(machine = %id, %status, "agent ended"),
@@ -47,7 +47,7 @@ async fn watch_adopted(shared: Arc<SharedMachines>, id: InstanceId, process: Pro
 }
 
 impl SharedMachines {
-    /// Takes over what an earlier operator left.
+    /// Takes over the machines of an earlier operator.
     pub(super) fn adopt(self: &Arc<Self>) {
         let entries: Vec<_> = self.machines().values().cloned().collect();
         for entry in entries {
@@ -63,7 +63,7 @@ impl SharedMachines {
                     }
                 }
                 MachineStage::Alive(_) => self.end(&facts.id, Manner::Dead),
-                // Of another table: nobody will ask for its token again.
+                // It belongs to another table: its token will not be used again.
                 MachineStage::Planned if facts.table != self.options.table => {
                     self.end(&facts.id, Manner::Dead)
                 }
@@ -72,7 +72,8 @@ impl SharedMachines {
         }
     }
 
-    /// Begins the end of a machine; it goes on by itself. What is unknown, ending or ended is left alone.
+    /// Begins the end of a machine, which continues in the background. Unknown, ending and ended machines are left
+    /// alone.
     pub(super) fn end(self: &Arc<Self>, id: &InstanceId, manner: Manner) {
         let agent = {
             let mut machines = self.machines();
@@ -112,7 +113,7 @@ impl SharedMachines {
         self.forget_old(now);
     }
 
-    /// Kills what a machine runs, although its agent may have been asked to end first.
+    /// Kills a machine's processes, even if its agent was asked to end first.
     pub(super) async fn kill(&self, id: &InstanceId) {
         process::sweep(id, ROUND).await;
     }
@@ -131,7 +132,7 @@ impl SharedMachines {
         }
     }
 
-    /// Tells all of a machine to end and waits for its agent.
+    /// Sends SIGTERM to a machine's processes and waits for its agent.
     async fn ask(&self, id: &InstanceId, agent: &Process) {
         let machine = id.clone();
         let told = tokio::task::spawn_blocking(move || {

@@ -39,7 +39,7 @@ impl SharedMachines {
         entries
     }
 
-    /// Writes down the machines of a launch that are not yet.
+    /// Records the machines of a launch that are not recorded yet.
     fn plan(&self, order: &LaunchOrder) -> Result<(), PlanError> {
         let launch = &order.launch;
         let known = self.of_token(&launch.client_token);
@@ -84,7 +84,8 @@ impl SharedMachines {
 
     async fn start(self: &Arc<Self>, facts: &Facts, order: &LaunchOrder) -> std::io::Result<()> {
         let dir = self.directory.of(&facts.id);
-        // Planned and yet running: we were killed between starting it and noting its pid. Nobody knows it yet.
+        // Planned and yet running: this program was killed between starting it and recording its pid. No other record
+        // of it exists.
         process::sweep(&facts.id, Duration::from_secs(5)).await;
         crate::files::remove_dir(&dir.join("state"))?;
         let own = order.spec.launch.pre_runner_script.as_ref();
@@ -106,7 +107,7 @@ impl SharedMachines {
         if machines.is_empty() {
             return Err(ComputeError::Refused(message));
         }
-        // What could not be started is not part of what the token brought, now or later.
+        // A machine that could not be started is not part of the token's result, now or later.
         for entry in entries.iter().filter(|entry| entry.stage == MachineStage::Planned) {
             self.forget(&entry.facts.id);
         }
@@ -124,6 +125,6 @@ impl SharedMachines {
 
 enum PlanError {
     Io(std::io::Error),
-    /// The token was used for something else.
+    /// The token was used for another launch.
     Other(Box<Facts>),
 }

@@ -1,4 +1,4 @@
-//! Fake agents, real processes.
+//! Tests with fake agents and real processes.
 
 use std::fs;
 use std::path::Path;
@@ -29,7 +29,7 @@ impl Clock for At {
     }
 }
 
-/// Unique across the test's processes, which share `/proc`.
+/// A name that is unique across the test's processes, which share `/proc`.
 struct Unique;
 
 impl Entropy for Unique {
@@ -42,7 +42,7 @@ impl Entropy for Unique {
     }
 }
 
-/// A directory with a fake agent; ends what its machines left behind.
+/// A directory with a fake agent; ends leftover processes of its machines.
 struct TestDirectory {
     dir: tempfile::TempDir,
 }
@@ -63,8 +63,8 @@ impl TestDirectory {
     fn new(script: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let (program, text) = (dir.path().join("agent"), format!("#!/bin/sh\n{script}"));
-        // By another process: what other tests fork here just then would have the file open for writing, until it
-        // executes, and nobody could execute the agent meanwhile.
+        // Written by another process: children that other tests fork at this moment would have the file open for
+        // writing until they execute another program, and the agent could not be executed meanwhile.
         let write = "printf '%s\\n' \"$1\" >\"$0\" && chmod 755 \"$0\"";
         assert!(Command::new("sh").arg("-c").arg(write).arg(program).arg(text).status().unwrap().success());
         Self { dir }
@@ -166,7 +166,7 @@ async fn until_ended(compute: &LocalCompute, id: &InstanceId) {
     until("its end", async || state(compute, id).await == Some(MachineState::Terminated)).await;
 }
 
-/// One life of the operator, cut short without a chance to tidy up.
+/// Simulates one life of the operator, cut short without a chance to tidy up.
 fn life<T>(action: impl AsyncFnOnce() -> T) -> T {
     let runtime = Runtime::new().unwrap();
     let answer = runtime.block_on(action());
@@ -284,7 +284,7 @@ async fn terminating_asks_first_and_then_kills_whatever_carries_the_mark() {
     let dir = TestDirectory::new(
         "trap 'echo asked; exit' TERM\n(trap '' TERM; exec setsid sleep 600) &\necho up\nwhile :; do sleep 1; done",
     );
-    // As long as it takes: how soon a shell is served by a busy host is not what is shown here.
+    // As long as it takes: the speed of a shell on a busy host is not tested here.
     let compute = open(LocalOptions { patience: LIMIT, ..dir.options() });
     let id = ids(&compute.launch(&order("t-1", 1)).await.unwrap())[0].clone();
     let log = || fs::read_to_string(dir.machine(&id).join("agent.log")).unwrap_or_default();

@@ -13,11 +13,11 @@ use super::results::{Line, Word};
 pub struct Check {
     /// The claim, in the words of the facts.
     pub claim: String,
-    /// What speaks against it; nothing when it holds.
+    /// The facts that contradict it; none when it holds.
     pub against: Vec<String>,
 }
 
-/// Judges everything.
+/// Checks all claims.
 pub(super) fn all(facts: &Facts) -> Vec<Check> {
     vec![once(facts), labels(facts), reuse(facts), clean(facts), warm(facts), nothing_left(facts)]
 }
@@ -74,7 +74,7 @@ fn labels(facts: &Facts) -> Check {
     Check { claim: "each on a machine claimed for its run, whose one label is its run's".into(), against }
 }
 
-/// The runs whose jobs each machine executed.
+/// Returns the runs whose jobs each machine executed.
 fn served(facts: &Facts) -> BTreeMap<&InstanceId, BTreeSet<&str>> {
     let mut served: BTreeMap<&InstanceId, BTreeSet<&str>> = BTreeMap::new();
     for line in ran(facts) {
@@ -157,10 +157,10 @@ mod tests {
         Line { word, job: job.into(), run_id: run.into(), runner: runner.into(), what: "x".into() }
     }
 
-    /// Two runs with a job each on one machine, all as it should be.
+    /// Builds the facts of two runs with a job each on one machine, without faults.
     fn good() -> Facts {
         let cold = Waited { time: Duration::from_secs(2), found: 0, booted: 1 };
-        // However long it took: a machine that is busy with other things may hold up either.
+        // However long it took: a machine that is busy with other work may delay either.
         let warm = Waited { time: Duration::from_secs(3), found: 1, booted: 0 };
         let mut facts = Facts { cold, warm, ..Facts::default() };
         for (run, runner) in [("1", "runyard-i-1.2"), ("2", "runyard-i-1.7")] {

@@ -19,7 +19,7 @@ impl Left {
 }
 
 impl DemoStage<'_> {
-    /// Takes the yard down to nothing and tells what stays.
+    /// Shuts the yard down and returns what is left.
     pub(super) async fn end(&self, classes: &[&str], machines: &[InstanceId]) -> Result<Left, DemoError> {
         self.journal.title("Everybody is gone: the yard is scaled down to nothing");
         for class in classes {
@@ -36,7 +36,7 @@ impl DemoStage<'_> {
         }
     }
 
-    /// What there is now.
+    /// Returns what is left now.
     async fn left(&self, machines: &[InstanceId]) -> Result<Left, DemoError> {
         let items = everything(self.store.as_ref()).await?;
         let live = records::<Instance>(&items).into_iter().filter(|instance| instance.state().live());
@@ -52,7 +52,7 @@ impl DemoStage<'_> {
     }
 }
 
-/// The living processes of these machines.
+/// Lists the living processes of these machines.
 pub fn processes(machines: &[InstanceId]) -> Vec<String> {
     let of = |id: &InstanceId| {
         let living = process::of_machine(id).into_iter();

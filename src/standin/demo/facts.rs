@@ -8,42 +8,42 @@ use runyard_core::model::InstanceId;
 
 use super::results::Line;
 
-/// A job that was asked for.
+/// A requested job.
 #[derive(Clone, Debug)]
 pub(super) struct Wanted {
     pub(super) run_id: String,
-    /// The one label of the request it is meant for.
+    /// The label of the request that it is meant for.
     pub(super) label: String,
 }
 
-/// What the stand-in GitHub says of a job.
+/// The stand-in GitHub's report of a job.
 #[derive(Clone, Debug)]
 pub(super) struct Reported {
     pub(super) succeeded: bool,
     pub(super) runner: Option<String>,
-    /// The end of its log, for a person who wonders why.
+    /// The end of its log, for troubleshooting.
     pub(super) log: String,
 }
 
-/// Which machine a runner stands for, and which request's label that claim was made for, by the records.
+/// The machine of a runner, and the label of the request that the claim was made for, by the records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Claimed {
     pub(super) machine: InstanceId,
     pub(super) label: String,
 }
 
-/// How a run came to its machines, by the records.
+/// How a run got its machines, by the records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Waited {
-    /// From the writing of its request to its readiness.
+    /// The time from writing its request until it was ready.
     pub(super) time: Duration,
-    /// Its machines that were there before its request was accepted.
+    /// Its machines that existed before its request was accepted.
     pub(super) found: usize,
     /// Its machines that were recorded afterwards, and booted while it waited.
     pub(super) booted: usize,
 }
 
-/// What is still there after the end.
+/// What is left after the end.
 #[derive(Clone, Debug, Default)]
 pub struct Left {
     /// Processes of its machines.
@@ -54,22 +54,22 @@ pub struct Left {
     pub(super) requests: Vec<String>,
 }
 
-/// All of it.
+/// All facts.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
-    /// Jobs asked for, by name.
+    /// Requested jobs, by name.
     pub(super) wanted: BTreeMap<String, Wanted>,
-    /// The stand-in's word on them, by name.
+    /// The stand-in's reports of them, by name.
     pub(super) reported: BTreeMap<String, Reported>,
-    /// What the jobs wrote.
+    /// The lines that the jobs wrote.
     pub(super) lines: Vec<Line>,
     /// The labels of every runner that was registered, by name, as the stand-in lists them.
     pub(super) labels: BTreeMap<String, Vec<String>>,
     /// The claims, by their runner's name.
     pub(super) claims: BTreeMap<String, Claimed>,
-    /// How the first run waited, for machines that had to be started.
+    /// The wait of the first run, whose machines had to be started.
     pub(super) cold: Waited,
-    /// How the second did, for machines that were there.
+    /// The wait of the second run, whose machines existed already.
     pub(super) warm: Waited,
     /// What is left.
     pub left: Left,

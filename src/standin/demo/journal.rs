@@ -14,10 +14,10 @@ use super::timeline::Timeline;
 use crate::demo::records::records;
 use crate::say;
 
-/// Events are written in batches and watched: that long after the fact they have been seen.
+/// Events are written in batches and watched: after this time they have been seen.
 const HELD: Duration = Duration::from_millis(800);
 
-/// One line to be.
+/// A line to be printed.
 enum Entry {
     Title(String),
     Said(String),
@@ -26,7 +26,7 @@ enum Entry {
 
 struct Lines {
     timeline: Timeline,
-    /// By time, then in the order they came.
+    /// The entries by time, then in the order in which they came.
     waiting: BTreeMap<(Timestamp, u64), Entry>,
     /// The events that are or were among them.
     taken: BTreeSet<RecordId>,
@@ -40,7 +40,7 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// A journal that begins now.
+    /// Creates a journal that begins now.
     pub fn starting(clock: Arc<dyn Clock>) -> Self {
         let timeline = Timeline::starting(clock.now());
         Self {
@@ -49,12 +49,12 @@ impl Journal {
         }
     }
 
-    /// A title.
+    /// Prints a title.
     pub(super) fn title(&self, text: &str) {
         self.add(self.clock.now(), Entry::Title(text.to_owned()));
     }
 
-    /// A line of our own, now.
+    /// Adds a line of the demonstration, now.
     pub(super) fn say(&self, text: &str) {
         self.add(self.clock.now(), Entry::Said(text.to_owned()));
     }
@@ -70,20 +70,20 @@ impl Journal {
         lines.waiting.insert((at, count), entry);
     }
 
-    /// An event, unless it was taken already.
+    /// Adds an event, unless it was added already.
     fn take(&self, event: Event) {
         if self.lines().taken.insert(event.key()) {
             self.add(event.at, Entry::Event(Box::new(event)));
         }
     }
 
-    /// Prints all that is left, with the events among these records that the watch has not shown yet.
+    /// Prints all remaining lines, with the events among these records that the watch has not shown yet.
     pub fn finish(&self, items: &[Item]) {
         records::<Event>(items).into_iter().for_each(|event| self.take(event));
         self.print(Timestamp::MAX);
     }
 
-    /// Prints what is older than this.
+    /// Prints the lines that are older than this.
     fn print(&self, until: Timestamp) {
         let mut lines = self.lines();
         let later = lines.waiting.split_off(&(until, u64::MAX));
@@ -96,7 +96,7 @@ impl Journal {
         }
     }
 
-    /// Takes in every event that is written from now on and prints what has waited, for ever.
+    /// Adds every event that is written from now on and prints lines that have waited long enough, forever.
     pub async fn follow(&self, store: Arc<dyn Store>) {
         let printing = async {
             loop {

@@ -44,7 +44,7 @@ pub(super) const RUNS: [RunPlan; 3] = [
     },
 ];
 
-/// Each line it writes is one `write` of less than a page, so that lines of jobs at the same time do not mix.
+/// Each line is one `write` of less than a page, so that lines of simultaneous jobs do not mix.
 const SCRIPT: &str = r#"
 say() {
   printf '%s\t%s\t%s\t%s\t%s\n' "$1" "$GITHUB_JOB" "$GITHUB_RUN_ID" "$RUNNER_NAME" "$2" >> "$DEMO_RESULTS"
@@ -75,7 +75,7 @@ echo "job $GITHUB_JOB of run $GITHUB_RUN_ID ran on $RUNNER_NAME"
 "#;
 
 impl RequestPlan {
-    /// Its jobs, which append what they see to `results`.
+    /// Returns its jobs, which append their observations to `results`.
     pub(super) fn jobs(&self, request: &RequestKey, results: &str) -> Vec<JobSpec> {
         let job = |number| JobSpec {
             name: format!("{}-{}-{number}", request.run_id, self.name),

@@ -3,7 +3,7 @@
 use runyard_core::model::{Item, Kind, Reading, Record, read};
 use runyard_core::ports::{Store, StoreError};
 
-/// The whole table.
+/// Lists the whole table.
 pub async fn everything(store: &dyn Store) -> Result<Vec<Item>, StoreError> {
     let mut items = Vec::new();
     let mut after = None;
@@ -17,7 +17,7 @@ pub async fn everything(store: &dyn Store) -> Result<Vec<Item>, StoreError> {
     }
 }
 
-/// Those of one kind.
+/// Returns the records of one kind.
 pub(super) fn records<T: Record>(items: &[Item]) -> Vec<T> {
     let of_kind = items.iter().filter(|item| kind(item) == Some(T::KIND));
     let readable = of_kind.filter_map(|item| match read::<T>(item) {

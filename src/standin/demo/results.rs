@@ -4,14 +4,14 @@ use std::str::FromStr;
 
 use runyard_core::model::FieldError;
 
-/// What a line is about.
+/// The subject of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Word {
     /// The job began.
     Ran,
-    /// It made a file that must be gone before another run comes.
+    /// It created a file that must be gone before another run uses the machine.
     Left,
-    /// It started a process that must.
+    /// It started a process that must be gone likewise.
     Started,
     /// It found a file or process of another run.
     Saw,
@@ -40,10 +40,10 @@ pub(super) struct Line {
     pub(super) what: String,
 }
 
-/// Reads the file.
+/// Parses the file.
 ///
 /// # Errors
-/// Names a line that no job of ours wrote.
+/// Names a line that no job of the demonstration wrote.
 pub(super) fn parse(text: &str) -> Result<Vec<Line>, FieldError> {
     text.lines().map(line).collect()
 }

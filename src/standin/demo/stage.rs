@@ -23,7 +23,7 @@ use super::journal::Journal;
 use super::plan::{REPOSITORY, RequestPlan, RunPlan};
 use super::records::{everything, records};
 
-/// Why the demonstration could not go on.
+/// Why the demonstration could not continue.
 #[derive(Debug, thiserror::Error)]
 pub enum DemoError {
     /// A person stopped it.
@@ -32,11 +32,11 @@ pub enum DemoError {
     /// A verb failed.
     #[error("`{command}` failed ({status}):\n{output}")]
     Verb {
-        /// What was called.
+        /// The command.
         command: String,
-        /// How it ended.
+        /// Its exit status.
         status: String,
-        /// What it said.
+        /// Its output.
         output: String,
     },
     /// The jobs did not end in time.
@@ -54,10 +54,10 @@ pub enum DemoError {
     /// The stand-in GitHub.
     #[error("the stand-in GitHub: {0}")]
     StandIn(String),
-    /// A value of ours is not one.
+    /// An invalid value in the demonstration.
     #[error(transparent)]
     Value(#[from] FieldError),
-    /// The rest.
+    /// Any other fault.
     #[error("{0}: {1}")]
     Io(String, std::io::Error),
 }
@@ -68,9 +68,9 @@ pub struct DemoStage<'a> {
     pub store: Arc<dyn Store>,
     /// The stand-in GitHub.
     pub standin: &'a StandIn,
-    /// Where the demonstration says what happens.
+    /// The journal in which the demonstration reports.
     pub journal: &'a Journal,
-    /// The `runyard` executable and what its environment must say.
+    /// The `runyard` executable.
     pub executable: PathBuf,
     /// The environment of the verbs.
     pub environment: BTreeMap<String, String>,
@@ -79,7 +79,7 @@ pub struct DemoStage<'a> {
 }
 
 impl DemoStage<'_> {
-    /// One run from its first request to the last machine given back.
+    /// Plays one run from its first request to the last machine given back.
     pub(super) async fn run(&self, plan: &RunPlan, facts: &mut Facts) -> Result<(), DemoError> {
         let standin = |failure: crate::github::StandInFailure| DemoError::StandIn(failure.to_string());
         self.journal.title(plan.title);
@@ -146,7 +146,7 @@ impl DemoStage<'_> {
         let end = Instant::now() + PATIENCE;
         let output = loop {
             let output = child.output().await.map_err(|error| DemoError::Io(command.clone(), error))?;
-            // A table on a busy machine may answer too late: then a person runs it again.
+            // A table on a busy machine may respond too late: then a person would run it again.
             let late = String::from_utf8_lossy(&output.stderr).contains("request has timed out");
             if output.status.success() || !late || Instant::now() > end {
                 break output;
@@ -160,7 +160,7 @@ impl DemoStage<'_> {
         Err(DemoError::Verb { command, status: output.status.to_string(), output: output_text })
     }
 
-    /// How a run's `default` request came to the machines that `facts` knows it held, by the records.
+    /// Returns how a run's `default` request got the machines that `facts` lists for it, by the records.
     pub(super) async fn waited(&self, plan: &RunPlan, facts: &Facts) -> Result<Waited, DemoError> {
         let request = key(plan.run_id, plan.requests.first().expect("every run has a request"))?;
         let key = Request::key_of(&request);
@@ -183,7 +183,7 @@ impl DemoStage<'_> {
         })
     }
 
-    /// Notes which machines a run holds by the records, and which labels their runners have by GitHub.
+    /// Records which machines a run holds by the records, and which labels their runners have by GitHub.
     async fn holders(&self, run: u64, facts: &mut Facts) -> Result<(), DemoError> {
         for instance in records::<Instance>(&everything(self.store.as_ref()).await?) {
             let held = instance.held_by().and_then(RecordId::request);

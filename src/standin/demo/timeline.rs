@@ -10,7 +10,7 @@ use runyard_core::model::Event;
 const WIDTH: usize = 80;
 const INDENT: usize = 24;
 
-/// Turns events into lines.
+/// Formats events as lines.
 pub(super) struct Timeline {
     start: Timestamp,
     /// Machine ids and their numbers.
@@ -22,7 +22,7 @@ impl Timeline {
         Self { start, machines: BTreeMap::new() }
     }
 
-    /// The text of an event.
+    /// Formats an event.
     pub(super) fn event(&mut self, event: &Event) -> String {
         let (kind, rest) = event.subject.split_once('#').unwrap_or(("", &event.subject));
         let who = match kind {
@@ -40,7 +40,7 @@ impl Timeline {
         self.line(event.at, &who, &format!("{change}{}", self.short(message)))
     }
 
-    /// A line of the demonstration's own.
+    /// Formats a line of the demonstration.
     pub(super) fn said(&self, at: Timestamp, text: &str) -> String {
         self.line(at, "", &self.short(text))
     }
@@ -50,7 +50,7 @@ impl Timeline {
         format!("machine {}", self.machines.entry(id.to_owned()).or_insert(next))
     }
 
-    /// Numbers instead of ids.
+    /// Replaces ids by numbers.
     fn short(&self, text: &str) -> String {
         let named =
             |text: String, (id, number): (&String, &usize)| text.replace(id, &format!("machine {number}"));
@@ -63,7 +63,7 @@ impl Timeline {
     }
 }
 
-/// Text in a column behind a head, broken between words.
+/// Formats text in a column behind a head, broken between words.
 fn fold(head: &str, text: &str) -> String {
     let mut lines = vec![format!("{head:<INDENT$}").chars().take(INDENT).collect::<String>()];
     let mut room = WIDTH - INDENT;

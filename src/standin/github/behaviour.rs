@@ -1,6 +1,6 @@
-//! How github.com and its runner differ from a GitHub that tells the truth at once: what the stand-in imitates, each
-//! with where it was seen. [`Behaviour::default`] has the rules without the waiting, for tests; `runyard up` adds the times of
-//! the runner ([`Pace::Github`]), and [`Behaviour::of_github_com`] has all realistic times.
+//! How github.com and its runner differ from a GitHub that reports every state at once: the imitated behaviours, each
+//! with the place where it was seen. [`Behaviour::default`] has the rules without the waiting, for tests; `runyard up`
+//! adds the times of the runner ([`Pace::Github`]), and [`Behaviour::of_github_com`] has all realistic times.
 
 use std::time::Duration;
 
@@ -10,22 +10,22 @@ use serde::{Deserialize, Serialize};
 /// The version of the stand-in's runner package.
 pub const PACKAGE_VERSION: &str = "2.999.0";
 
-/// When GitHub's support of a runner version ends, as `GET …/actions/runners/deprecations/{version}` tells.
+/// When GitHub's support for a runner version ends, as `GET …/actions/runners/deprecations/{version}` returns it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndOfLife {
     /// The version, such as `2.336.0`.
     pub version: String,
-    /// From when on it cannot register.
+    /// The time from which it cannot register.
     pub registration: Option<Timestamp>,
-    /// From when on it gets no job.
+    /// The time from which it gets no job.
     pub runtime: Option<Timestamp>,
 }
 
-/// What GitHub does with a runner that connects with a version whose support has ended.
+/// GitHub's response to a runner that connects with a version whose support has ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PastEndOfLife {
-    /// It is refused when it asks for a message, so after it said that it listens; its listener ends with exit code 7,
-    /// or 1 where nobody asked for 7.
+    /// It is refused when it asks for a message, and so after it reported that it listens; its listener ends with exit
+    /// code 7, or 1 where the environment does not ask for 7.
     #[default]
     Refused,
     /// It gets no session; its listener ends with exit code 1.
@@ -40,43 +40,43 @@ pub enum TokenService {
     /// They do.
     #[default]
     Answers,
-    /// It answers 503; GitHub's other services answer.
+    /// It responds with 503; GitHub's other services respond normally.
     Unwell,
 }
 
-/// What the stand-in imitates.
+/// The behaviour that the stand-in imitates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Behaviour {
-    /// Runners that register with a token are told to remove themselves by the REST API (`UseRunnerAdminFlow`,
-    /// actions/runner#3954). `config.sh remove` of one that GitHub does not know any more is then an error (exit 1);
-    /// by the older way, which single-use configurations always have, it is a success.
+    /// Whether runners that register with a token use the REST API to remove themselves (`UseRunnerAdminFlow`,
+    /// actions/runner#3954). `config.sh remove` of a runner that GitHub does not know any more is then an error (exit
+    /// 1); by the older way, which single-use configurations always use, it is a success.
     pub admin_flow: bool,
     /// How long after an assignment `busy` is still false, and a removal succeeds.
     pub busy_late: Duration,
-    /// From when and for how long after an assignment `busy` is false although the job runs on.
+    /// From when and for how long after an assignment `busy` is false although the job continues.
     pub busy_gap: Option<(Duration, Duration)>,
     /// How long after the end of a job `busy` is still true, and a removal is refused (422).
     pub busy_lingers: Duration,
-    /// How long an answer to a call about a runner's labels takes.
+    /// How long a response to a call about a runner's labels takes.
     pub labels_answer: Duration,
-    /// How long after that call jobs still go by the labels that the runner had.
+    /// How long after that call jobs are still assigned by the former labels of the runner.
     pub labels_late: Duration,
-    /// The versions whose end of life GitHub knows. Of others it knows nothing (404).
+    /// The versions whose end of life GitHub knows. For others it returns 404.
     pub ends_of_life: Vec<EndOfLife>,
-    /// What becomes of a runner past the end of its version's life.
+    /// The treatment of a runner past the end of its version's life.
     pub past_end_of_life: PastEndOfLife,
-    /// How long the session of a listener that fell silent is held against its next one, and the runner told online.
+    /// How long the session of a silent listener blocks its next one, while the runner is reported as online.
     pub session_held: Duration,
     /// Whether sessions can be opened.
     pub token_service: TokenService,
-    /// Whether the list of an attempt's jobs has those too that did not run in it. It had not for some time in 2025
+    /// Whether the list of an attempt's jobs includes those that did not run in it. For some time in 2025 it did not
     /// (r-universe-org/help#607).
     pub lists_carried_over: bool,
     /// How the runner package behaves.
     pub package: PackageBehaviour,
 }
 
-/// How long the runner takes where it has nothing to wait for.
+/// How long the runner takes when it has nothing to wait for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pace {
@@ -88,20 +88,20 @@ pub enum Pace {
 }
 
 impl Pace {
-    /// From the start of `config.sh` to its end: a .NET start, a key, four calls.
+    /// Returns the time from the start of `config.sh` to its end: a .NET start, a key, four calls.
     #[must_use]
     pub fn config(self) -> Duration {
         self.millis(700)
     }
 
-    /// From the start of `run.sh`, with a registration or a single-use configuration, until it listens; about a .NET
-    /// start. `config.sh remove` was not measured and is taken to need as long.
+    /// Returns the time from the start of `run.sh`, with a registration or a single-use configuration, until it
+    /// listens; about a .NET start. `config.sh remove` was not measured and is assumed to take as long.
     #[must_use]
     pub fn listen(self) -> Duration {
         self.millis(520)
     }
 
-    /// From a job's message to its first step: the worker's start.
+    /// Returns the time from a job's message to its first step: the worker's start.
     #[must_use]
     pub fn first_step(self) -> Duration {
         self.millis(1750)
@@ -115,7 +115,7 @@ impl Pace {
     }
 }
 
-/// What the runner package imitates; it is told by a file in the package.
+/// The behaviour that the runner package imitates; configured by a file in the package.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PackageBehaviour {
@@ -127,18 +127,18 @@ pub struct PackageBehaviour {
     pub stop: Duration,
     /// How long `config.sh` waits between its three tries of a call that failed.
     pub retry: Duration,
-    /// How long `run.sh` waits between its tries of a session, of which it makes eight against another's; half of it
-    /// between those of a message.
+    /// How long `run.sh` waits between its attempts to open a session, eight while another's session is held; half of
+    /// it between its attempts to get a message.
     pub again: Duration,
-    /// Whether `config.sh` asks its place for libicu, as GitHub's does.
+    /// Whether `config.sh` checks its environment for libicu, as GitHub's does.
     pub libicu: bool,
-    /// How large it is.
+    /// Its size.
     pub size: PackageSize,
 }
 
 impl PackageBehaviour {
-    /// Reads words separated by commas: `small` or `real` for its size, `unpaced` for a runner that takes no time, where
-    /// it otherwise takes as long as GitHub's, and `libicu` for one that asks its place for libicu.
+    /// Parses words separated by commas: `small` or `real` for its size, `unpaced` for a runner that takes no time,
+    /// where it otherwise takes as long as GitHub's, and `libicu` for one that checks its environment for libicu.
     ///
     /// # Errors
     /// The word that is none of these.
@@ -157,18 +157,18 @@ impl PackageBehaviour {
     }
 }
 
-/// What a package has beside its scripts.
+/// The contents of a package in addition to its scripts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PackageSize {
-    /// How many files more.
+    /// The number of additional files.
     pub files: u32,
-    /// How many bytes there are in them; 36 of 100 when they are packed.
+    /// Their total size in bytes; 36 % of it when packed.
     pub bytes: u64,
 }
 
 impl PackageSize {
-    /// As GitHub's package is (actions-runner-linux-x64-2.336.0: 192 MB packed, 535 MB, 8 200 files, most of them npm's,
-    /// which is there once for each of four copies of node in `externals`).
+    /// The size of GitHub's package (actions-runner-linux-x64-2.336.0: 192 MB packed, 535 MB, 8 200 files, most of them
+    /// npm's, which is included once for each of four copies of node in `externals`).
     pub const REAL: Self = Self { files: 8_200, bytes: 535_000_000 };
 }
 
@@ -205,7 +205,7 @@ impl Default for Behaviour {
     }
 }
 
-/// `runtime_deprecates_at` as the endpoint gave it on 2026-09-29; it names no registration date.
+/// `runtime_deprecates_at` as the endpoint returned it on 2026-09-29; it names no registration date.
 const KNOWN: [(&str, Option<&str>); 11] = [
     ("2.329.0", Some("2026-01-23T17:10:35Z")),
     ("2.330.0", Some("2026-03-13T18:34:13Z")),
@@ -221,7 +221,7 @@ const KNOWN: [(&str, Option<&str>); 11] = [
 ];
 
 impl EndOfLife {
-    /// The eleven versions whose dates github.com published in 2026.
+    /// Returns the eleven versions whose dates github.com published in 2026.
     ///
     /// # Panics
     /// Never: the dates are constants, and a test reads them.
@@ -240,7 +240,7 @@ impl EndOfLife {
 }
 
 impl Behaviour {
-    /// As github.com and its runner are, at their worst.
+    /// Imitates github.com and its runner at their worst.
     ///
     /// | what | value | seen in |
     /// |---|---|---|
@@ -275,23 +275,23 @@ impl Behaviour {
         }
     }
 
-    /// What GitHub knows of a version.
+    /// Returns the end of life of a version, if GitHub knows it.
     #[must_use]
     pub fn end_of_life(&self, version: &str) -> Option<&EndOfLife> {
         self.ends_of_life.iter().find(|end| end.version == version)
     }
 
-    /// Whether a version cannot register any more.
+    /// Returns whether a version cannot register any more.
     pub(super) fn cannot_register(&self, version: &str, now: Timestamp) -> bool {
         self.end_of_life(version).and_then(|end| end.registration).is_some_and(|at| at <= now)
     }
 
-    /// Whether a version gets no job any more.
+    /// Returns whether a version gets no job any more.
     pub(super) fn gets_no_job(&self, version: &str, now: Timestamp) -> bool {
         self.end_of_life(version).and_then(|end| end.runtime).is_some_and(|at| at <= now)
     }
 
-    /// Whether `busy` is told so long after an assignment.
+    /// Returns whether `busy` is reported this long after an assignment.
     pub(super) fn tells_busy(&self, since: Duration) -> bool {
         let in_gap = self.busy_gap.is_some_and(|(from, long)| since >= from && since < from + long);
         since >= self.busy_late && !in_gap

@@ -17,7 +17,8 @@ pub(super) fn prepare(dir: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)
 }
 
-/// The stored state; `None` if there is none yet. An unreadable one is an error: overwriting it would lose runners.
+/// Loads the stored state; `None` if there is none yet. An unreadable one is an error: overwriting it would lose
+/// runners.
 pub(super) fn load(dir: &Path) -> io::Result<Option<State>> {
     let path = dir.join(STATE);
     let Some(text) = read(&path)? else { return Ok(None) };
@@ -33,12 +34,12 @@ pub(super) fn save(dir: &Path, state: &State) -> io::Result<()> {
     replace(&dir.join(STATE), &serde_json::to_vec(state)?)
 }
 
-/// Where the token is kept.
+/// Returns the path of the token.
 pub(super) fn token_path(dir: &Path) -> PathBuf {
     dir.join(TOKEN)
 }
 
-/// The stored token, or `fresh` stored now.
+/// Returns the stored token, or stores `fresh`.
 pub(super) fn token(dir: &Path, fresh: String) -> io::Result<String> {
     let path = token_path(dir);
     match read(&path)?.map(|text| text.trim().to_owned()).filter(|text| !text.is_empty()) {
@@ -47,7 +48,7 @@ pub(super) fn token(dir: &Path, fresh: String) -> io::Result<String> {
     }
 }
 
-/// The port last served on.
+/// Returns the port that was last served on.
 pub(super) fn last_port(dir: &Path) -> Option<u16> {
     read(&dir.join(PORT)).ok()??.trim().parse().ok()
 }
@@ -65,7 +66,7 @@ fn read(path: &Path) -> io::Result<Option<String>> {
     }
 }
 
-/// Writes beside and renames over, so that a crash leaves the old content or the new, never a part.
+/// Writes a new file and renames it over the old one, so that a crash leaves the old content or the new, never a part.
 pub(super) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     let beside = path.with_extension("new");
     let write = || {

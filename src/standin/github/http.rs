@@ -30,20 +30,20 @@ use super::state::Refusal;
 pub(super) use exchanges::Exchanges;
 pub(super) use runner::wire;
 
-/// Where the runner package is served.
+/// The path of the runner package.
 pub(super) const PACKAGE_PATH: &str = "/_runner/package.tar.gz";
 
 const DOCUMENTATION: &str = "https://docs.github.com/rest";
 
-/// What every handler gets.
+/// The shared state of all handlers.
 #[derive(Clone)]
 pub(super) struct Served {
     shared: Arc<SharedState>,
     stop: CancellationToken,
 }
 
-/// All routes. A runner's own calls carry the runner's credential, an App's its assertion; all others the API token, or
-/// the token of an App's installation in the account that they are about.
+/// Builds all routes. A runner's own calls carry the runner's credential, an App's its assertion; all others the API
+/// token, or the token of an App's installation in the account that they are about.
 pub(super) fn router(shared: Arc<SharedState>, kept: Option<Exchanges>, stop: CancellationToken) -> Router {
     let served = Served { shared, stop };
     let published = match kept {
@@ -77,7 +77,7 @@ async fn package(State(served): State<Served>) -> impl IntoResponse {
     ([(CONTENT_TYPE, "application/gzip")], served.shared.package().archive.clone())
 }
 
-/// The secret of an `Authorization` header, in either of the forms GitHub takes.
+/// Returns the secret of an `Authorization` header, in either of the forms that GitHub accepts.
 fn bearer(headers: &HeaderMap) -> Option<&str> {
     let value = headers.get(AUTHORIZATION)?.to_str().ok()?;
     let (scheme, secret) = value.split_once(' ')?;
@@ -85,7 +85,7 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     known.then_some(secret.trim())
 }
 
-/// GitHub's body of an error.
+/// Builds GitHub's response body for an error.
 fn error(status: StatusCode, message: &str) -> Response {
     let body = json!({"message": message, "documentation_url": DOCUMENTATION, "status": status.as_u16().to_string()});
     (status, Json(body)).into_response()
@@ -107,7 +107,8 @@ impl IntoResponse for StandInFailure {
             Refusal::NotYours => StatusCode::GONE,
             Refusal::Forbidden(_) | Refusal::Deprecated(_) => StatusCode::FORBIDDEN,
             Refusal::Busy(_) | Refusal::Invalid(_) => StatusCode::UNPROCESSABLE_ENTITY,
-            // The invented protocol has no token service: this tells its answer from one of the session's.
+            // The invented protocol has no token service: this code distinguishes its response from one of the
+            // session's.
             Refusal::NoToken => StatusCode::FAILED_DEPENDENCY,
         };
         error(status, &refusal.to_string())

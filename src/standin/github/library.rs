@@ -1,14 +1,14 @@
-//! Makes shared libraries that hold nothing but the names of those they are linked with: `config.sh` asks `ldd` about
-//! three of .NET's, and the answer depends on the machine alone.
+//! Builds shared libraries that contain only the names of the libraries they are linked with: `config.sh` runs `ldd` on
+//! three of .NET's, and the result depends on the machine alone.
 
-/// Where ELF has its fixed parts (System V ABI, gABI 4.1).
+/// The fixed parts of ELF (System V ABI, gABI 4.1).
 const HEADER: u64 = 64;
 const SEGMENT: u64 = 56;
 const SYMBOL: u64 = 24;
-/// No page is larger.
+/// The largest page size.
 const PAGE: u64 = 0x1_0000;
 
-/// The bytes of a library for this machine that is linked with these.
+/// Builds the bytes of a library for this machine that is linked with these.
 pub(super) fn linked_with(names: &[&str]) -> Vec<u8> {
     let mut strings = vec![0];
     let needed: Vec<u64> = names
@@ -27,7 +27,7 @@ pub(super) fn linked_with(names: &[&str]) -> Vec<u8> {
     let size = text + strings.len() as u64;
 
     let mut file = header();
-    // Type, flags, place, its alignment: what is loaded, what of it says with what it is linked, and no code on the stack.
+    // Type, flags, place, its alignment: the loaded segment, its dynamic section, and no code on the stack.
     for [kind, flags, at, bytes, align] in
         [[1, 6, 0, size, PAGE], [2, 6, dynamic, length, 8], [0x6474_e551, 6, 0, 0, 16]]
     {

@@ -1,5 +1,5 @@
 //! The listener in the stand-in's runner package, behind `config.sh` and `run.sh`. Its command line, files, messages
-//! and exit codes are those of the real one, as far as an agent can tell them apart.
+//! and exit codes are those of the real one, as far as an agent can distinguish them.
 
 mod args;
 mod calls;
@@ -23,7 +23,7 @@ use super::package::BEHAVIOUR;
 pub use super::shared_state::Clock;
 use args::Command;
 
-/// Asks for an exit code of its own where GitHub takes no runner of this version any more.
+/// Requests a separate exit code where GitHub does not accept runners of this version any more.
 const TELL_DEPRECATED: &str = "ACTIONS_RUNNER_RETURN_VERSION_DEPRECATED_EXIT_CODE";
 /// Names the script that is called before each job.
 const HOOK: &str = "ACTIONS_RUNNER_HOOK_JOB_STARTED";
@@ -31,25 +31,25 @@ const HOOK: &str = "ACTIONS_RUNNER_HOOK_JOB_STARTED";
 /// When the package's script began, in seconds with six places.
 const BEGAN: &str = "ACTIONS_RUNNER_STAND_IN_BEGAN";
 
-/// The real listener's exit codes, those that the stand-in can have a reason for.
+/// The exit codes of the real listener that the stand-in can have a reason for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
     /// Done, or asked to stop.
     Success,
-    /// No use trying again.
+    /// A retry is of no use.
     Terminated,
-    /// Worth another try.
+    /// A retry may help.
     Retryable,
     /// The runner is connected from elsewhere.
     SessionConflict,
-    /// GitHub takes no runner of this version any more, and the environment asks for this number.
+    /// GitHub does not accept runners of this version any more, and the environment requests this exit code.
     Deprecated,
-    /// .NET was torn down by an exception that nobody caught.
+    /// .NET was terminated by an uncaught exception.
     Crashed,
 }
 
 impl Exit {
-    /// The number for the operating system.
+    /// Returns the exit code for the operating system.
     #[must_use]
     pub fn code(self) -> u8 {
         match self {
@@ -64,8 +64,8 @@ impl Exit {
 }
 
 /// Runs one command of the package: `configure …`, `remove …` or `run …`, as its scripts pass it on. `inputs` are the
-/// environment variables that begin with `ACTIONS_RUNNER_`: some the package takes in place of options, one names its
-/// hook. `root` is the package's folder. Speaks to standard output and error as the real one does.
+/// environment variables that begin with `ACTIONS_RUNNER_`: the package uses some in place of options, and one names
+/// its hook. `root` is the package's folder. Writes to standard output and error as the real one does.
 pub async fn run(root: &Path, args: &[String], inputs: &BTreeMap<String, String>, clock: Clock) -> Exit {
     let (behaviour, inputs) = (behaviour(root), with_file(root, inputs));
     let pace = Takes::new(args, &inputs, behaviour.pace, &clock);
@@ -100,8 +100,8 @@ pub async fn run(root: &Path, args: &[String], inputs: &BTreeMap<String, String>
     }
 }
 
-/// When the package's script was started, and how long after that GitHub's is done, or listens. What this program takes
-/// is a part of it.
+/// When the package's script was started, and how long after that GitHub's script ends, or listens. The time that this
+/// program takes is a part of it.
 struct Takes {
     began: Timestamp,
     whole: Duration,
@@ -113,18 +113,18 @@ impl Takes {
             Some("configure") => pace.config(),
             Some(_) | None => pace.listen(),
         };
-        // Some languages have a comma in it.
+        // Some languages use a comma in it.
         let told = inputs.get(BEGAN).and_then(|seconds| seconds.replace([',', '.'], "").parse().ok());
         let began = told.and_then(|micros| Timestamp::from_microsecond(micros).ok());
         Self { began: began.unwrap_or_else(clock.as_ref()), whole }
     }
 
-    /// What is left of the time before it does anything: a .NET start.
+    /// Returns the rest of the time before it does anything: a .NET start.
     fn first_half(&self, now: Timestamp) -> Duration {
         self.left(self.whole / 2, now)
     }
 
-    /// What is left of all of it.
+    /// Returns the rest of the whole time.
     fn rest(&self, now: Timestamp) -> Duration {
         self.left(self.whole, now)
     }
@@ -134,7 +134,7 @@ impl Takes {
     }
 }
 
-/// The environment, over which the file `.env` beside the package goes (actions/runner, `Program.cs:153`).
+/// Returns the environment, overridden by the file `.env` beside the package (actions/runner, `Program.cs:153`).
 fn with_file(root: &Path, inputs: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let file = std::fs::read_to_string(root.join(".env")).unwrap_or_default();
     let lines = file.lines().filter_map(|line| line.split_once('=')).filter(|(name, _)| !name.is_empty());
@@ -142,19 +142,19 @@ fn with_file(root: &Path, inputs: &BTreeMap<String, String>) -> BTreeMap<String,
     inputs.clone().into_iter().chain(told).collect()
 }
 
-/// As .NET's runner reads a flag (actions/runner, `StringUtil.cs`).
+/// Parses a flag as .NET's runner does (actions/runner, `StringUtil.cs`).
 fn flag(inputs: &BTreeMap<String, String>, name: &str) -> bool {
     let value = inputs.get(name).map(|value| value.to_ascii_lowercase());
     value.is_some_and(|value| ["1", "true", "$true"].contains(&value.as_str()))
 }
 
-/// How the package behaves; as usual where it does not say.
+/// Returns the behaviour of the package; the default where it has no file.
 fn behaviour(root: &Path) -> PackageBehaviour {
     let read = std::fs::read(root.join(BEHAVIOUR)).ok();
     read.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default()
 }
 
-/// What is called before each job.
+/// Returns the script that is called before each job.
 fn hook(inputs: &BTreeMap<String, String>) -> Option<PathBuf> {
     inputs.get(HOOK).filter(|path| !path.is_empty()).map(PathBuf::from)
 }

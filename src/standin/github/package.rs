@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use super::behaviour::{PackageBehaviour, PackageSize};
 use super::library;
 
-/// Where the package says how it behaves.
+/// The file that configures the package's behaviour.
 pub(super) const BEHAVIOUR: &str = "bin/stand-in.json";
 const EXECUTABLE_MARK: &str = "@EXECUTABLE@";
 const LIBICU_MARK: &str = "@LIBICU@";
@@ -23,7 +23,7 @@ const SCRIPTS: [(&str, &str); 4] = [
     ("run-helper.sh.template", include_str!("package/run-helper.sh.template")),
     ("bin/systemd.svc.sh.template", include_str!("package/systemd.svc.sh.template")),
 ];
-/// The libraries that `config.sh` asks `ldd` about, and what .NET's of these names are linked with.
+/// The libraries on which `config.sh` runs `ldd`, and the libraries that .NET's of these names are linked with.
 const LIBRARIES: [(&str, &[&str]); 3] = [
     ("libcoreclr.so", &["libstdc++.so.6", "libm.so.6", "libgcc_s.so.1", "libc.so.6"]),
     ("libSystem.Security.Cryptography.Native.OpenSsl.so", &["libgcc_s.so.1", "libc.so.6"]),
@@ -35,14 +35,14 @@ const LIBRARIES: [(&str, &[&str]); 3] = [
 pub struct Package {
     /// `tar.gz`.
     pub archive: Bytes,
-    /// Of the archive, in lower-case hexadecimal.
+    /// The digest of the archive, in lower-case hexadecimal.
     pub sha256: String,
     /// The version its runners report.
     pub version: String,
 }
 
 impl Package {
-    /// Packs the scripts around this executable, and how they behave.
+    /// Packs the scripts around this executable, and the configuration of their behaviour.
     ///
     /// # Errors
     /// A path that is not absolute or not text.
@@ -79,7 +79,7 @@ fn append(tar: &mut tar::Builder<impl Write>, name: &str, content: &[u8]) -> io:
     tar.append_data(&mut header, name, content)
 }
 
-/// Beside the scripts: a few large programs and many small files, as node and npm are in the real package.
+/// Adds files beside the scripts: a few large programs and many small files, as node and npm are in the real package.
 fn fill(tar: &mut tar::Builder<impl Write>, size: PackageSize) -> io::Result<()> {
     const LARGE: u64 = 4;
     let large = LARGE.min(u64::from(size.files));
@@ -102,8 +102,8 @@ fn fill(tar: &mut tar::Builder<impl Write>, size: PackageSize) -> io::Result<()>
     Ok(())
 }
 
-/// Digits without a pattern, the same each time (splitmix64, Steele and others 2014), of which each block repeats its
-/// first: packed, 36 of 100 bytes are left, as of a program.
+/// Pseudo-random digits, the same each time (splitmix64, Steele and others 2014), in which each block repeats its
+/// beginning: packed, 36 of 100 bytes are left, as for a program.
 struct Noise {
     state: u64,
     block: [u8; Self::BLOCK],
@@ -112,7 +112,7 @@ struct Noise {
 
 impl Noise {
     const BLOCK: usize = 1024;
-    /// How much of a block is not a repetition.
+    /// The part of a block that is not a repetition.
     const FRESH: usize = 736;
 
     fn new(seed: u64) -> Self {
@@ -148,7 +148,7 @@ impl Read for Noise {
     }
 }
 
-/// One word for the shell, whatever the path holds.
+/// Quotes a path as one word for the shell, whatever it contains.
 fn quote(path: &str) -> String {
     format!("'{}'", path.replace('\'', r"'\''"))
 }

@@ -1,4 +1,4 @@
-//! Refuses on loopback what only web pages send (`runyard_core::host`).
+//! Refuses on loopback requests that only web pages send (`runyard_core::host`).
 
 use axum::extract::Request;
 use axum::http::header::{HOST, ORIGIN};
@@ -7,7 +7,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use runyard_core::host::of_a_page;
 
-/// Refuses what was sent to a name, and what a page of another origin sent.
+/// Refuses requests that were sent to a name, and requests from a page of another origin.
 pub(super) async fn refuse_pages(request: Request, next: Next) -> Response {
     let headers = request.headers();
     let text = |name: HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or_default());

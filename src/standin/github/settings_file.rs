@@ -1,6 +1,6 @@
-//! The file `.runner`, in which a registered runner keeps who it is, in the two forms that the real ones have: of a
-//! token, with the names of .NET in camel case and a byte order mark before them (actions/runner, `IOUtil.SaveObject`);
-//! of a single-use configuration, with all values as text.
+//! The file `.runner`, in which a registered runner stores its identity, in the two forms of the real one: for a token,
+//! with .NET's names in camel case and a leading byte order mark (actions/runner, `IOUtil.SaveObject`); for a
+//! single-use configuration, with all values as text.
 
 use reqwest::Url;
 use std::collections::BTreeMap;
@@ -11,10 +11,10 @@ use serde_json::{Map, Value, json};
 
 use super::state::RunnerId;
 
-/// What .NET writes before UTF-8.
+/// .NET's byte order mark before UTF-8.
 const MARK: &str = "\u{feff}";
 
-/// What a registered runner knows of itself.
+/// The identity of a registered runner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RunnerConfig {
     pub(super) url: String,
@@ -28,7 +28,7 @@ pub(super) struct RunnerConfig {
 }
 
 impl RunnerConfig {
-    /// The file of a runner that registered with a token. What is false is left out.
+    /// Formats the file of a runner that registered with a token. False values are left out.
     pub(super) fn file(&self) -> String {
         let mut all = json!({
             "agentId": self.runner_id,
@@ -48,7 +48,7 @@ impl RunnerConfig {
         format!("{MARK}{all:#}")
     }
 
-    /// What `generate-jitconfig` gives: the files by name, each in base64, all of it in base64 again.
+    /// Formats the result of `generate-jitconfig`: the files by name, each in base64, all of it in base64 again.
     pub(super) fn single_use(&self, credential: &str) -> String {
         let runner = json!({
             "AgentId": self.runner_id.to_string(),
@@ -68,14 +68,14 @@ impl RunnerConfig {
         BASE64_STANDARD.encode(files.to_string())
     }
 
-    /// The files inside a single-use configuration.
+    /// Returns the files inside a single-use configuration.
     pub(super) fn files(jitconfig: &str) -> Option<BTreeMap<String, Vec<u8>>> {
         let text = BASE64_STANDARD.decode(jitconfig.trim()).ok()?;
         let files: BTreeMap<String, String> = serde_json::from_slice(&text).ok()?;
         files.into_iter().map(|(name, content)| Some((name, BASE64_STANDARD.decode(content).ok()?))).collect()
     }
 
-    /// Reads either form, as .NET does: names without regard to case, numbers and flags as themselves or as text.
+    /// Parses either form, as .NET does: names without regard to case, numbers and flags as themselves or as text.
     pub(super) fn read(text: &str) -> Option<Self> {
         let all: Map<String, Value> = serde_json::from_str(text.strip_prefix(MARK).unwrap_or(text)).ok()?;
         let value = |name: &str| {
@@ -100,7 +100,7 @@ impl RunnerConfig {
     }
 }
 
-/// `http://host:port/owner/name` → the server and the scope.
+/// Splits `http://host:port/owner/name` into the server and the scope.
 pub(super) fn split(url: &str) -> Result<(String, String), String> {
     let bad = || {
         format!("Invalid configuration provided for url: {url:?} must be like https://github.com/owner/name")

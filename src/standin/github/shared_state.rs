@@ -1,5 +1,5 @@
-//! Shares one state among concurrent requests. Each change is made under one lock and stored before it is answered;
-//! every change wakes those that wait.
+//! Shares one state among concurrent requests. Each change is made under one lock and stored before its response is
+//! sent; every change wakes the waiting requests.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,18 +17,18 @@ use super::files;
 use super::package::Package;
 use super::state::{Refusal, State};
 
-/// What time it is; the wall clock in production.
+/// A clock; the wall clock in production.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
-/// How long a waiter sleeps at most: time alone changes things, too.
+/// The longest sleep of a waiter: time alone changes things, too.
 const WAKE_AT_LEAST_EVERY: Duration = Duration::from_secs(1);
 /// 32 letters and digits are 190 bits.
 const SECRET_CHARS: usize = 32;
 
-/// Why something could not be done.
+/// Why an operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum StandInFailure {
-    /// The stand-in says no.
+    /// The stand-in refused it.
     #[error(transparent)]
     Refused(#[from] Refusal),
     /// The change could not be stored.
@@ -104,7 +104,7 @@ impl SharedState {
         Ok(outcome?)
     }
 
-    /// Looks at the state as it is now.
+    /// Reads the current state.
     pub(super) fn read<T>(&self, look: impl FnOnce(&State) -> T) -> Result<T, StandInFailure> {
         self.change(|state, now| {
             state.tick(now);
@@ -112,7 +112,7 @@ impl SharedState {
         })
     }
 
-    /// Looks until there is something to see.
+    /// Checks the state after each change until `look` finds something.
     pub(super) async fn wait_for<T>(
         &self,
         mut look: impl FnMut(&State) -> Option<T>,
@@ -130,7 +130,7 @@ impl SharedState {
     pub(super) fn next_change(&self) -> impl Future<Output = ()> + '_ {
         let notified = self.changed.notified();
         async move {
-            // A second without a change is a reason to look, too.
+            // A second without a change is a reason to check, too.
             let _ = tokio::time::timeout(WAKE_AT_LEAST_EVERY, notified).await;
         }
     }
@@ -140,7 +140,7 @@ impl SharedState {
     }
 }
 
-/// An unguessable text.
+/// Generates an unguessable text.
 pub(super) fn secret() -> String {
     rand::rng().sample_iter(Alphanumeric).take(SECRET_CHARS).map(char::from).collect()
 }

@@ -32,16 +32,16 @@ pub const TOKEN_LIFETIME: Duration = Duration::from_secs(3600);
 /// Finished runs beyond this many are forgotten, oldest first: the whole state is written at each change.
 const KEPT_RUNS: usize = 100;
 
-/// Everything there is. Serialised whole; `revision` rises with every change worth storing.
+/// The whole state. Serialised as one document; `revision` rises with every change worth storing.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct State {
-    /// Raised by every change worth storing (a heartbeat is none).
+    /// Raised by every change worth storing (a heartbeat is not).
     #[serde(skip)]
     pub revision: u64,
-    /// How it is unlike a GitHub that tells the truth at once.
+    /// How it differs from a GitHub that reports every state at once.
     #[serde(skip)]
     behaviour: Behaviour,
-    /// When it was last looked at.
+    /// The time of its last `tick`.
     #[serde(skip)]
     now: Timestamp,
     next_id: u64,
@@ -76,25 +76,26 @@ impl Default for State {
 }
 
 impl State {
-    /// Behaves in this way from now on.
+    /// Sets the behaviour from now on.
     pub fn behave(&mut self, behaviour: Behaviour) {
         self.behaviour = behaviour;
     }
 
-    /// How it behaves.
+    /// Returns the behaviour.
     #[must_use]
     pub fn behaviour(&self) -> &Behaviour {
         &self.behaviour
     }
 
-    /// What to do with a state read back after a restart: nobody could say a word meanwhile, so silence starts anew.
+    /// Resumes a state read back after a restart: no runner could report meanwhile, so silence counts from now.
     pub fn resume(&mut self, now: Timestamp) {
         for session in self.runners.values_mut().filter_map(|r| r.session.as_mut()) {
             session.last_seen = now;
         }
     }
 
-    /// Lets time take effect: silent sessions end, tokens expire, old runs are forgotten. Every entry point calls it.
+    /// Applies the passing of time: silent sessions end, tokens expire, old runs are forgotten. Every entry point calls
+    /// it.
     pub fn tick(&mut self, now: Timestamp) {
         self.now = now;
         let silent: Vec<RunnerId> = self

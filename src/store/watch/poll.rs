@@ -1,5 +1,5 @@
 //! A watch without a stream: it scans and reports the difference to the last scan. It ends, as a lost stream does, once
-//! the table has a stream that can be read: whoever watches then opens another watch and lists the table anew.
+//! the table has a readable stream: the caller then opens another watch and lists the table anew.
 
 use std::collections::BTreeMap;
 
@@ -16,12 +16,12 @@ use crate::ports::{Change, Store, StoreError, Watch};
 /// A watch that scans.
 pub(super) struct PollWatch {
     store: DynamoStore,
-    /// The table as of the last whole scan.
+    /// The table as of the last complete scan.
     known: BTreeMap<Key, Item>,
     /// The scan in progress, kept here so that a cancelled wait loses nothing.
     scan: Scan,
     due: Instant,
-    /// The search for a stream, which ends once there is one; empty where none may be read. It ends with the watch.
+    /// The search for a stream, which ends once there is one; empty if none may be read. It ends with the watch.
     search: JoinSet<()>,
 }
 
@@ -44,7 +44,7 @@ impl PollWatch {
         Ok(watch)
     }
 
-    /// One complete scan and its changes.
+    /// Completes one scan and returns its changes.
     async fn look(&mut self) -> Result<Vec<Change>, StoreError> {
         loop {
             let page = self.store.list(self.scan.next.as_ref()).await?;
@@ -62,12 +62,12 @@ impl PollWatch {
     }
 }
 
-/// Ends once the table has a stream that can be read.
+/// Waits until the table has a readable stream.
 async fn streamed(store: DynamoStore) {
     loop {
         sleep(store.watching.stream_every).await;
         let found = match StreamWatch::open(&store).await {
-            // It may be described to whom it may not be read.
+            // A role may describe a stream that it may not read.
             Ok(Some(mut stream)) => stream.next().await.map(|_| true),
             Ok(None) => Ok(false),
             Err(error) => Err(error),

@@ -48,7 +48,7 @@ pub(super) struct StreamWatch {
     changes: Vec<Change>,
     /// A failure that was not returned yet.
     failed: Option<StoreError>,
-    /// When something was last returned.
+    /// When the last result was returned.
     told: Instant,
     due: Instant,
     children_due: Instant,
@@ -56,7 +56,7 @@ pub(super) struct StreamWatch {
 
 /// A shard being followed.
 struct Shard {
-    /// Where the next read begins; none until one is fetched for the position.
+    /// The start of the next read; `None` until an iterator is fetched for the position.
     iterator: Option<String>,
     position: Position,
     /// Whether a read is in progress.
@@ -68,11 +68,11 @@ struct Shard {
 /// The position in a shard, from which an expired iterator is replaced.
 #[derive(Clone)]
 enum Position {
-    /// Nothing yet, from the opening of the watch on.
+    /// Nothing has been read; the first read starts where the watch was opened.
     Opening,
-    /// Nothing yet, from the shard's beginning.
+    /// Nothing has been read; the first read starts at the shard's beginning.
     Beginning,
-    /// Up to this sequence number.
+    /// Everything up to this sequence number has been read.
     After(String),
 }
 
@@ -84,7 +84,7 @@ struct Listed {
 
 /// The result of a call.
 enum Answer {
-    /// A read of this shard that began then.
+    /// A read of this shard, with its start time.
     Read(String, Instant, Result<Got, StoreError>),
     Listed(Result<Vec<Listed>, StoreError>),
 }
@@ -95,7 +95,7 @@ enum Got {
     Expired,
 }
 
-/// The stream and how it is called.
+/// The stream, with its client.
 #[derive(Clone)]
 struct Stream {
     client: Client,
@@ -104,7 +104,7 @@ struct Stream {
 }
 
 impl Stream {
-    /// All its shards.
+    /// Lists all its shards.
     async fn list(&self) -> Result<Vec<Listed>, StoreError> {
         let mut listed = Vec::new();
         let mut from = None;
@@ -179,7 +179,7 @@ impl Shard {
 }
 
 impl StreamWatch {
-    /// Opens the table's stream; none when the table has no stream with new images.
+    /// Opens the table's stream; returns `None` if the table has no stream with new images.
     pub(super) async fn open(store: &DynamoStore) -> Result<Option<Self>, StoreError> {
         let missing = || StoreError::NoTable(format!("there is no table {}", store.table));
         let table = store.describe().await?.ok_or_else(missing)?;
@@ -200,7 +200,7 @@ impl StreamWatch {
             let (stream, id) = (stream.clone(), id.clone());
             opening.spawn(async move { (stream.iterator(&id, &Position::Opening).await, id) });
         }
-        // One with a single child may have been split, and the stream may list its second child later.
+        // A parent with a single child may have been split, and the stream may list its second child later.
         let split = children.iter().filter(|(_, children)| **children == 1);
         let mut ended: BTreeMap<_, _> =
             split.map(|(parent, _)| ((*parent).clone(), Some(FURTHER_LOOKS))).collect();
@@ -289,7 +289,7 @@ impl StreamWatch {
         }
     }
 
-    /// Remembers a failure until it is returned; one after which changes may be missing is never replaced by another.
+    /// Stores a failure until it is returned; one after which changes may be missing is never replaced by another.
     fn fails(&mut self, error: StoreError) {
         if !matches!(self.failed, Some(StoreError::Invalid(_))) {
             self.failed = Some(error);
@@ -320,13 +320,13 @@ impl StreamWatch {
         });
     }
 
-    /// Whether every shard was read since something was last returned.
+    /// Returns whether every shard was read since the last result was returned.
     fn all_read(&self) -> bool {
         self.shards.values().all(|shard| shard.answered.is_some_and(|at| at >= self.told))
     }
 }
 
-/// The result of a task; a panic is propagated.
+/// Returns the result of a task; a panic is propagated.
 pub(super) fn answered<T>(ended: Result<T, tokio::task::JoinError>) -> T {
     match ended {
         Ok(answer) => answer,
@@ -334,7 +334,7 @@ pub(super) fn answered<T>(ended: Result<T, tokio::task::JoinError>) -> T {
     }
 }
 
-/// Waits for the signal to read; for ever where there is none.
+/// Waits for the signal to read; forever if there is none.
 async fn woken(wake: &mut Option<watch::Receiver<()>>) {
     if let Some(wake) = wake
         && wake.changed().await.is_ok()
@@ -374,7 +374,7 @@ impl Watch for StreamWatch {
             tokio::select! {
                 Some(answer) = self.calls.join_next() => self.take_in(answered(answer)),
                 () = sleep_until(self.due) => self.look(),
-                // The signal may be younger than a read in progress.
+                // The signal may be later than a read in progress.
                 () = woken(&mut self.wake), if self.calls.is_empty() => self.look(),
             }
         }

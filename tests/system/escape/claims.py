@@ -158,14 +158,17 @@ class Claims:
 
     def read(self, said: str) -> list[dict]:
         """The parts of each claim, as the agent's log has them, from a claim that it sees to a runner that listens."""
-        begun, last, claims = None, None, []
+        begun, last, run, claims = None, None, None, []
         for line in said.splitlines():
             if not (found := re.match(r"(\d{4}-\S+Z)\s+\w+ \S+: (.*)", line)):
                 continue
             at, words = datetime.datetime.fromisoformat(found[1]).timestamp(), found[2]
-            if "the record changed" in words and re.search(r"run=\S*\d", words) and "running" not in words:
-                begun = at
-                claims.append({})
+            if "the record changed" in words and (of := re.search(r"run=(\S*\d\S*)", words)):
+                if of[1] != run:
+                    run = of[1]
+                    claims.append({})
+                    # A runner that listened before may be running when the agent first reads its claim.
+                    begun = at if "running" not in words else None
             elif words.startswith("begins"):
                 last = at
             elif words.startswith("done") and begun and last and claims:

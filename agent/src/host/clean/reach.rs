@@ -1,5 +1,5 @@
-//! Finds foreign file systems (networks', programs') that a job could write to, since the agent does not clean these.
-//! The agent's own program checks this as the job user before a runner is registered and again after its claim.
+//! Finds foreign file systems (network, FUSE) that a job could write to, since the agent does not clean these. The
+//! agent's own program checks this as the job user before a runner is registered and again after its claim.
 
 use std::ffi::OsString;
 use std::fs;
@@ -14,10 +14,10 @@ use crate::host::Account;
 use crate::host::files::filesystems::{foreign, mounts};
 use crate::host::users::child::as_user;
 
-/// How many entries are looked at before a file system counts as one that may be written to.
+/// The number of entries after which a file system counts as writable.
 const ENOUGH: usize = 10_000;
 
-/// Whether this process's user can write anywhere below a place, as far as that can be told.
+/// Returns whether this process's user can write anywhere below a path, as far as this can be determined.
 fn can_write_below(place: &Path) -> bool {
     let (mut open, mut seen) = (vec![place.to_owned()], 0);
     let own = nix::unistd::geteuid().as_raw();
@@ -25,7 +25,7 @@ fn can_write_below(place: &Path) -> bool {
         seen += 1;
         let Ok(metadata) = path.symlink_metadata() else { continue };
         let writes = || rustix::fs::accessat(CWD, &path, Access::WRITE_OK, AtFlags::EACCESS).is_ok();
-        // What a link leads to is not in here; its owner may let itself in.
+        // The target of a link is outside this tree. The owner of a file can give itself access.
         if !metadata.is_symlink() && (metadata.uid() == own || writes()) || seen >= ENOUGH {
             return true;
         }
@@ -38,10 +38,10 @@ fn can_write_below(place: &Path) -> bool {
     false
 }
 
-/// Makes sure that jobs write to no file system that is not the machine's, but to those its owner spares.
+/// Checks that jobs cannot write to foreign file systems, except those that the machine's owner spares.
 ///
 /// # Errors
-/// Which they can write to, and what to do.
+/// The file systems that they can write to, with the fix.
 pub(crate) fn keeps_to_its_own(account: &Account, places: &SweepPaths) -> io::Result<()> {
     let mounts = mounts()?;
     let foreign = foreign(&mounts, &places.spare);
@@ -70,7 +70,7 @@ pub(crate) fn keeps_to_its_own(account: &Account, places: &SweepPaths) -> io::Re
     )))
 }
 
-/// The places of those that can be written to, one a line.
+/// Returns those paths below which this process's user can write, one per line.
 #[must_use]
 pub fn written_to(places: &[PathBuf]) -> String {
     let lines = places.iter().filter(|place| can_write_below(place));

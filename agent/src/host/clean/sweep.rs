@@ -1,7 +1,7 @@
-//! Sweeps the machine for what the job user left outside the claim's directories. It removes everything that this user
-//! owns and that did not exist before the first job: files, queues, shared memory, keys, timers, containers. An object
-//! that cannot be inspected or removed, or that belongs to another user and may have been changed, is an error, and the
-//! machine is not used again.
+//! Sweeps the machine for everything that the job user left outside the claim's directories. It removes everything that
+//! this user owns and that did not exist before the first job: files, queues, shared memory, keys, timers, containers.
+//! An object that cannot be inspected or removed, or that belongs to another user and may have been changed, is an
+//! error, and the machine is not used again.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -23,7 +23,7 @@ use crate::host::users::ids::Ids;
 use crate::host::users::keys::no_keys;
 use crate::system::disk;
 
-/// What root keeps in a user's name; `{}` is that name.
+/// Files that root keeps for a user; `{}` is the user's name.
 const IN_ITS_NAME: [&str; 5] = [
     "var/spool/cron/crontabs/{}",
     "var/spool/cron/{}",
@@ -31,25 +31,25 @@ const IN_ITS_NAME: [&str; 5] = [
     "var/mail/{}",
     "var/spool/mail/{}",
 ];
-/// What every new home is filled with.
+/// The template of every new home directory.
 const SKELETON: &str = "/etc/skel";
-/// The most of a directory's attributes' names, in bytes (`limits.h`: XATTR_LIST_MAX).
+/// The maximum size of the names of a directory's attributes, in bytes (`limits.h`: XATTR_LIST_MAX).
 const ATTRIBUTES: usize = 64 * 1024;
-/// How many left-overs are named.
+/// The maximum number of leftovers that an error names.
 const NAMED: usize = 5;
 
-/// Where a job may have left something, and with what it is looked for.
+/// Where a job may have left something, and the programs that search for it.
 #[derive(Clone, Debug)]
 pub struct SweepPaths {
-    /// Trees to look through, with every file system of the machine's own mounted in them.
+    /// Trees to search, including every file system of the machine's own mounted in them.
     pub trees: Vec<PathBuf>,
-    /// Where containers are asked for, if anything is there.
+    /// Socket of a container engine, if one runs on the machine.
     pub docker: PathBuf,
-    /// The agent's program, for what only the user jobs run as can do.
+    /// The agent's program, for operations that only the job user can perform.
     pub program: PathBuf,
-    /// Where file systems are mounted that are not the machine's own and that jobs may write to all the same.
+    /// Mount points of foreign file systems that jobs may write to all the same.
     pub spare: Vec<PathBuf>,
-    /// What survives claims, where the machine keeps anything.
+    /// Directory that survives claims, if the machine keeps anything.
     pub kept: Option<PathBuf>,
 }
 
@@ -66,17 +66,17 @@ impl Default for SweepPaths {
     }
 }
 
-/// Removes everything that the job user owns, and proves it. `begun` is when its first job could begin, none where
-/// there was none; `queues` is a directory at which the message queues can be mounted.
+/// Removes everything that the job user owns, and proves it. `begun` is the time at which its first job could begin,
+/// `None` if there was no job; `queues` is a directory at which the message queues can be mounted.
 ///
 /// # Guarantees
-/// - On success nothing that the user owns is left on the machine's own file systems, in its homes (which are made
-///   anew), as System V object, message queue or key, nor any container.
-/// - It removes only what the user owns and what did not exist before `begun`.
+/// - On success nothing that the user owns is left on the machine's own file systems, in its homes (which are reset),
+///   as System V object, message queue or key, and no container is left.
+/// - It removes only objects that the user owns and that did not exist before `begun`.
 ///
 /// # Assumes
-/// - No process of the user is alive; whoever calls it ends them before and looks again afterwards.
-/// - Its jobs wrote to no file system that is not the machine's own; whoever calls it makes sure of that.
+/// - No process of the user is alive; the caller kills them before and checks again afterwards.
+/// - The user's jobs wrote to no file system that is not the machine's own; the caller checks this.
 /// - It runs as root.
 ///
 /// # Errors
@@ -116,10 +116,11 @@ pub(crate) fn sweep(
     no_keys(&places.program, account, ids)
 }
 
-/// What is the user's before any job ran: cleaning would remove it. Homes as they are made are no matter.
+/// Checks that the user owns nothing before any job ran, because a clean-up would remove it. Homes in their initial
+/// state do not count.
 ///
 /// # Errors
-/// There is something, or that cannot be told.
+/// The user owns something, or this cannot be determined.
 pub(crate) fn nothing_is_given(account: &Account, ids: &Ids, places: &SweepPaths) -> io::Result<()> {
     let (kinds, homes) = (kinds(&mounts()?), homes(account.uid));
     let kept = places.kept.as_deref();
@@ -138,7 +139,7 @@ pub(crate) fn nothing_is_given(account: &Account, ids: &Ids, places: &SweepPaths
     )
 }
 
-/// What comes with an account.
+/// Returns whether a path belongs to every account of this kind.
 fn is_usual(path: &Path, homes: &BTreeSet<PathBuf>, account: &Account) -> bool {
     let in_its_name = |pattern: &str| path == Path::new("/").join(pattern.replace("{}", &account.name));
     IN_ITS_NAME.iter().any(|pattern| in_its_name(pattern))
@@ -148,7 +149,7 @@ fn is_usual(path: &Path, homes: &BTreeSet<PathBuf>, account: &Account) -> bool {
         })
 }
 
-/// An error that names some of these, if there are any.
+/// Returns an error that names the first few paths, if there are any.
 fn told(paths: &[PathBuf], what: &str) -> io::Result<()> {
     if paths.is_empty() {
         return Ok(());
@@ -159,14 +160,14 @@ fn told(paths: &[PathBuf], what: &str) -> io::Result<()> {
     Err(io::Error::other(format!("{}{more} {what}", names.join(", "))))
 }
 
-/// Directories that are the user's by right: they are emptied and stay.
+/// Returns the directories that the user owns by right: they are emptied but not removed.
 fn homes(uid: u32) -> BTreeSet<PathBuf> {
     let home =
         nix::unistd::User::from_uid(nix::unistd::Uid::from_raw(uid)).ok().flatten().map(|user| user.dir);
     home.into_iter().chain([PathBuf::from(format!("/run/user/{uid}"))]).collect()
 }
 
-/// Empties a home, and makes it anew in its place: its attributes, its lists and its mode are a job's, too.
+/// Empties a home directory and resets it: a job may also have changed its attributes, access control lists and mode.
 fn renew_home(home: &Path, account: &Account, ids: &Ids, is_own: impl FnOnce(u64) -> bool) -> io::Result<()> {
     if !home.symlink_metadata().is_ok_and(|found| found.is_dir() && ids.owns(found.uid())) {
         return Ok(());
@@ -197,13 +198,15 @@ fn renew_home(home: &Path, account: &Account, ids: &Ids, is_own: impl FnOnce(u64
     renew().map_err(|e: io::Error| disk::at(home, &e))
 }
 
-/// Message queues, where they can be looked at: the kernel keeps them whether or not they are mounted anywhere.
+/// Message queues, mounted so that they can be inspected: the kernel keeps them whether or not they are mounted
+/// anywhere.
 struct Queues {
     place: PathBuf,
 }
 
 impl Queues {
-    /// None where the kernel knows no queues, or shows them elsewhere and lets nobody mount them.
+    /// Mounts the queues. Returns `None` if the kernel has no queues, or shows them at another mount point and permits
+    /// no new mount.
     fn mount(place: &Path) -> io::Result<Option<Self>> {
         disk::private_dir(place)?;
         let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
@@ -226,14 +229,14 @@ impl Drop for Queues {
     }
 }
 
-/// System V objects of an account's: which option of `ipcrm` removes it, and its number.
+/// Returns the System V objects of an account: the option of `ipcrm` that removes the object, and its id.
 fn ipc(ids: &Ids) -> io::Result<Vec<(&'static str, String)>> {
     let mut found = Vec::new();
     for (kind, option) in [("shm", "-m"), ("sem", "-s"), ("msg", "-q")] {
         let path = format!("/proc/sysvipc/{kind}");
         let table = match fs::read_to_string(&path) {
             Ok(table) => table,
-            // A kernel without them.
+            // A kernel without System V objects.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => return Err(disk::at(Path::new(&path), &error)),
         };
@@ -242,7 +245,7 @@ fn ipc(ids: &Ids) -> io::Result<Vec<(&'static str, String)>> {
     Ok(found)
 }
 
-/// The numbers of an account's objects in a table of `/proc/sysvipc`, whose first line names the columns.
+/// Returns the ids of an account's objects from a table of `/proc/sysvipc`, where the first line names the columns.
 fn ipc_of(table: &str, ids: &Ids) -> Vec<String> {
     let mut lines = table.lines();
     let columns: Vec<&str> = lines.next().unwrap_or_default().split_whitespace().collect();
@@ -264,7 +267,8 @@ fn remove_ipc(ids: &Ids) -> io::Result<()> {
     Ok(())
 }
 
-/// Where a container engine runs, a job with a way to it has left what it wants there: everything goes.
+/// Removes all containers, images, volumes and networks: if a container engine runs, a job with access to it may have
+/// left anything there.
 fn remove_containers(socket: &Path) -> io::Result<()> {
     if UnixStream::connect(socket).is_err() {
         return Ok(());
@@ -293,7 +297,7 @@ fn remove_containers(socket: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// What a program prints, if it succeeds.
+/// Runs a program and returns its output if it succeeds.
 fn call(program: &str, arguments: &[&str]) -> io::Result<String> {
     let failed = |why: String| io::Error::other(format!("{program} {}: {why}", arguments.join(" ")));
     let output = Command::new(program)

@@ -1,6 +1,7 @@
-//! Walks over all file systems of the machine once, with two threads and one system call per file, to find what the job
-//! user owns and what else its jobs could have changed. A file older than the first job is not a job's: the kernel sets
-//! the times at which a file was created and last changed (btime, ctime), and no job can set them back.
+//! Walks over all file systems of the machine once, with two threads and one system call per file, to find everything
+//! that the job user owns and everything else that its jobs could have changed. A file older than the first job does
+//! not belong to a job: the kernel sets the times at which a file was created and last changed (btime, ctime), and no
+//! job can set them back.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CStr, OsStr};
@@ -19,41 +20,43 @@ use crate::host::files::remove::{ENTRIES, by_number};
 use crate::host::users::ids::Ids;
 use crate::system::disk;
 
-/// How many threads walk.
+/// The number of threads of a walk.
 const THREADS: usize = 2;
-/// The two lists of who else may do what (`acl(5)`).
+/// The two access control lists of a file (`acl(5)`).
 const ACLS: [&str; 2] = ["system.posix_acl_access", "system.posix_acl_default"];
-/// The most that such a list holds, in bytes (`limits.h`: XATTR_SIZE_MAX).
+/// The maximum size of such a list, in bytes (`limits.h`: XATTR_SIZE_MAX).
 const ACL_BYTES: usize = 64 * 1024;
 
-/// What is asked of a file.
+/// The metadata that is requested for each file.
 const WANTED: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME).union(StatxFlags::MNT_ID);
 
-/// A moment as file systems keep it: seconds and nanoseconds.
+/// A time as file systems store it: seconds and nanoseconds.
 pub(crate) type Moment = (i64, u32);
 
-/// What a walk goes by.
+/// The parameters of a walk.
 pub(crate) struct Walk<'a> {
-    /// Whose things are looked for.
+    /// The ids of the account.
     pub(crate) ids: &'a Ids,
-    /// When the first job could begin; none where there was none.
+    /// The time at which the first job could begin; `None` if there was no job.
     pub(crate) begun: Option<Moment>,
-    /// Whose each mounted file system is.
+    /// The kind of each mounted file system, by mount id.
     pub(crate) kinds: &'a BTreeMap<u64, FilesystemKind>,
-    /// Directories that are the account's by right.
+    /// Directories that the account owns by right.
     pub(crate) homes: &'a BTreeSet<PathBuf>,
-    /// A directory of root's into which no job gets, with files that are the account's: it is passed over.
+    /// A directory of root that no job can enter, with files that the account owns: it is skipped.
     pub(crate) kept: Option<&'a Path>,
 }
 
-/// What a walk found.
+/// The result of a walk.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Found {
-    /// The account's, and not made before the first job. What is below is not told.
+    /// Files and directories of the account that were not created before the first job. Entries below such a directory
+    /// are not listed.
     pub(crate) left: Vec<PathBuf>,
-    /// The account's, and made before.
+    /// Files and directories of the account that were created before the first job.
     pub(crate) older: Vec<PathBuf>,
-    /// Not the account's, writable by it or with a word for it in its list, and changed since the first job began.
+    /// Files of other users that the account can write to, or that name it in an access control list, and that changed
+    /// since the first job began.
     pub(crate) changed: Vec<PathBuf>,
 }
 
@@ -65,15 +68,15 @@ impl Found {
     }
 }
 
-/// A directory that is still to be looked through.
+/// A directory that remains to be searched.
 struct Place {
     path: PathBuf,
     mount: u64,
-    /// Whether the account gets there.
+    /// Whether the account can reach the directory.
     reached: bool,
 }
 
-/// The places that are left, and how many threads may still find more.
+/// The remaining directories, and the number of threads that may still find more.
 struct WalkQueue {
     left: Vec<Place>,
     busy: usize,
@@ -81,10 +84,10 @@ struct WalkQueue {
 }
 
 impl Walk<'_> {
-    /// Walks trees with everything that is mounted in them, but what is the kernel's or somebody else's.
+    /// Walks trees and all file systems mounted in them, except those of the kernel and foreign ones.
     ///
     /// # Errors
-    /// Something could not be looked at.
+    /// Something could not be inspected.
     pub(crate) fn over(&self, trees: &[PathBuf]) -> io::Result<Found> {
         let mut left = Vec::new();
         for tree in trees {
@@ -210,7 +213,7 @@ impl Walk<'_> {
             found.changed.push(path());
         }
         if kind == FileType::Directory {
-            // A group's rights may be another's by the list.
+            // With an access control list, the group bits may grant access to others than the group.
             let listed = || Ok::<_, io::Error>(mode & 0o010 != 0 && self.is_listed(dir, name)?);
             let reached = place.reached && (own || self.ids.may(mode, gid, 0o1) || listed()?);
             more.push(Place { path: path(), mount, reached });
@@ -218,10 +221,11 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Whose a mount is. What is mounted while a walk goes on, for a login or by a package manager, is looked up.
+    /// Returns the kind of a mount. A file system that was mounted during the walk, for a login or by a package
+    /// manager, is looked up.
     ///
     /// # Errors
-    /// The kernel does not tell, or it is gone again.
+    /// The kernel does not report the mount, or it was unmounted again.
     fn kind(&self, mount: u64) -> io::Result<FilesystemKind> {
         if let Some(kind) = self.kinds.get(&mount) {
             return Ok(*kind);
@@ -230,7 +234,8 @@ impl Walk<'_> {
         now.get(&mount).copied().ok_or_else(|| io::Error::other("a file system was mounted meanwhile"))
     }
 
-    /// Whether jobs may write to it, put another in the place of what is in it, or are named in its list.
+    /// Returns whether jobs may write to the file, replace entries of the directory, or are named in its access control
+    /// list.
     fn could_change(&self, kind: FileType, mode: u16, gid: u32, dir: &File, name: &CStr) -> io::Result<bool> {
         let open = match kind {
             FileType::RegularFile => self.ids.may(mode, gid, 0o2),
@@ -245,7 +250,7 @@ impl Walk<'_> {
         Ok(open || self.is_listed(dir, name)?)
     }
 
-    /// Whether a list of it names the account.
+    /// Returns whether an access control list of the file names the account.
     fn is_listed(&self, dir: &File, name: &CStr) -> io::Result<bool> {
         let path = below(Path::new(&by_number(dir)), name);
         for list in ACLS {
@@ -260,8 +265,8 @@ impl Walk<'_> {
     }
 }
 
-/// Whether an access control list gives the account anything by its name or its group's: entries of a tag, rights and a
-/// number, after a version (`linux/posix_acl_xattr.h`).
+/// Returns whether an access control list grants the account anything by its user or group id. A list consists of a
+/// version, followed by entries of a tag, rights and an id (`linux/posix_acl_xattr.h`).
 fn names(list: &[u8], ids: &Ids) -> bool {
     let (entries, _) = list.get(4..).unwrap_or_default().as_chunks::<8>();
     entries.iter().any(|[tag, _, rights, _, id @ ..]| {
@@ -274,7 +279,8 @@ fn below(dir: &Path, name: &CStr) -> PathBuf {
     dir.join(OsStr::from_bytes(name.to_bytes()))
 }
 
-/// When it was made, where the file system keeps that: what a job only changed was not its own before.
+/// Returns the time at which the file was created, if the file system records it: a file that a job only changed was
+/// not created by it.
 fn born(metadata: &Statx) -> Option<Moment> {
     let known = metadata.stx_mask & StatxFlags::BTIME.bits() != 0;
     known.then_some((metadata.stx_btime.tv_sec, metadata.stx_btime.tv_nsec))

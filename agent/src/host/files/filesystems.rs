@@ -1,5 +1,5 @@
-//! Classifies mounted file systems by their type. What a job left on the machine's own file systems is removed; a type
-//! that is not known to be the machine's own is foreign, and nothing is ever removed from it.
+//! Classifies mounted file systems by their type. Files that a job left on the machine's own file systems are removed;
+//! a type that is not known to be the machine's own is foreign, and nothing is ever removed from it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::system::disk;
 
-/// File systems in which nothing can be left: the kernel makes what is in them.
+/// File systems in which nothing can be left: the kernel generates their contents.
 const MADE_UP: [&str; 21] = [
     "autofs",
     "binfmt_misc",
@@ -56,27 +56,27 @@ const OWN: [&str; 21] = [
     "zfs",
 ];
 
-/// Whose a file system is.
+/// The owner of a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FilesystemKind {
-    /// The kernel's: nothing can be left in it.
+    /// The kernel: nothing can be left in it.
     MadeUp,
-    /// The machine's.
+    /// The machine.
     Own,
-    /// A network's, a program's, or one that is not known.
+    /// A network, a FUSE program, or an unknown type.
     Foreign,
 }
 
 /// A mounted file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mount {
-    /// Its number, as `statx(2)` gives it.
+    /// Its mount id, as returned by `statx(2)`.
     pub(crate) id: u64,
-    /// Where it is mounted.
+    /// Its mount point.
     pub(crate) place: PathBuf,
-    /// Its file system's name.
+    /// The type of its file system.
     pub(crate) name: String,
-    /// Whether nobody may write to it.
+    /// Whether it is mounted read-only.
     pub(crate) read_only: bool,
 }
 
@@ -91,23 +91,22 @@ impl Mount {
     }
 }
 
-/// What is mounted now.
+/// Returns the current mounts.
 ///
 /// # Errors
-/// The kernel does not tell.
+/// The kernel does not report them.
 pub(crate) fn mounts() -> io::Result<Vec<Mount>> {
     let path = Path::new("/proc/self/mountinfo");
     let table = disk::read(path)?.ok_or_else(|| disk::at(path, &io::ErrorKind::NotFound.into()))?;
     Ok(String::from_utf8_lossy(&table).lines().filter_map(parse).collect())
 }
 
-/// Whose each mount is, by its number.
+/// Returns the kind of each mount, by mount id.
 pub(crate) fn kinds(mounts: &[Mount]) -> BTreeMap<u64, FilesystemKind> {
     mounts.iter().map(|mount| (mount.id, mount.kind())).collect()
 }
 
-/// The places of file systems that are not the machine's and can be written to by somebody, but for those that are
-/// spared by the machine's owner.
+/// Returns the mounts of foreign file systems that are writable and not spared by the machine's owner.
 pub(crate) fn foreign<'a>(mounts: &'a [Mount], spared: &[PathBuf]) -> Vec<&'a Mount> {
     mounts
         .iter()
@@ -117,7 +116,7 @@ pub(crate) fn foreign<'a>(mounts: &'a [Mount], spared: &[PathBuf]) -> Vec<&'a Mo
         .collect()
 }
 
-/// A line of `proc_pid_mountinfo(5)`.
+/// Parses a line of `proc_pid_mountinfo(5)`.
 fn parse(line: &str) -> Option<Mount> {
     let (fields, rest) = line.split_once(" - ")?;
     let fields: Vec<&str> = fields.split(' ').collect();
@@ -133,7 +132,7 @@ fn parse(line: &str) -> Option<Mount> {
     })
 }
 
-/// Blanks and backslashes of a place are written as octal numbers.
+/// Decodes blanks and backslashes of a mount point, which are written as octal numbers.
 fn unescaped(place: &str) -> String {
     ["\\040", "\\011", "\\012", "\\134"]
         .iter()

@@ -1,5 +1,5 @@
 //! Keeps the registration of a runner: a few small files. They are copied out of the reach of jobs as soon as they
-//! exist, and into an untouched package when the runner is to be deregistered.
+//! exist, and into an untouched package when the runner is deregistered.
 
 use std::io::{self, Read, Write};
 use std::os::unix::fs::MetadataExt;
@@ -9,21 +9,21 @@ use serde_json::{Map, Value};
 
 use crate::system::disk;
 
-/// How they are called (actions/runner, `ConfigurationStore.cs`).
+/// Names of the registration files (actions/runner, `ConfigurationStore.cs`).
 const FILES: [&str; 5] =
     [REGISTERED, ".runner_migrated", ".credentials", ".credentials_migrated", ".credentials_rsaparams"];
-/// The file by which a runner knows that it is registered.
+/// The file that marks a runner as registered.
 pub(crate) const REGISTERED: &str = ".runner";
-/// A registration file is small; anything else of that name is none.
+/// Maximum size: registration files are small, and a larger file of that name is not one.
 const BYTES: u64 = 1024 * 1024;
-/// Stands beside a copy that is not to be replaced.
+/// Marker file beside a copy that must not be replaced.
 const SETTLED: &str = "settled";
 
-/// Copies those that are there. A job may have written in the first directory and be at work there; it may not reach
-/// the second.
+/// Copies the registration files that exist. A job may have written to the first directory and may still be changing
+/// it; it cannot reach the second one.
 ///
 /// # Errors
-/// The disk does not take one, or one cannot be read or is not a plain file of its owner's, a link for example; then
+/// A file cannot be written; or a file cannot be read or is not a plain file of its owner, a link for example, and then
 /// none is copied.
 pub(crate) fn copy(from: &Path, owner: u32, to: &Path) -> io::Result<()> {
     let (dir, mut found) = (disk::open_dir(from)?, Vec::new());
@@ -45,17 +45,17 @@ pub(crate) fn copy(from: &Path, owner: u32, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Says of a copy that it was made before any job ran, and is to stay as it is: jobs change what they can reach, and
-/// the token of a removal goes where the registration says that GitHub is.
+/// Marks a copy as made before any job ran, so that it is not replaced: jobs change what they can reach, and the
+/// removal token is sent to the GitHub address in the registration.
 ///
 /// # Errors
-/// The disk does not take it.
+/// The marker cannot be written.
 pub(crate) fn settle(copy: &Path) -> io::Result<()> {
     disk::create_anew(&copy.join(SETTLED)).map(drop)
 }
 
-/// GitHub's number of the registered runner. The file is .NET's: a byte order mark may come first, and the number is a
-/// text in a single-use configuration, whose names are in another case.
+/// Reads GitHub's id of the registered runner. The file is written by .NET: it may begin with a byte order mark, and in
+/// a single-use configuration the id is a string and the names are in another case.
 pub(crate) fn runner_id(copy: &Path) -> Option<u64> {
     let mut text = String::new();
     let file = disk::open_plain(&disk::open_dir(copy).ok()?, Path::new(REGISTERED)).ok()?;
@@ -65,7 +65,7 @@ pub(crate) fn runner_id(copy: &Path) -> Option<u64> {
     id.as_u64().or_else(|| id.as_str()?.parse().ok())
 }
 
-/// Whether that was said.
+/// Returns whether a copy was marked by [`settle`].
 pub(crate) fn is_settled(copy: &Path) -> bool {
     copy.join(SETTLED).symlink_metadata().is_ok()
 }
@@ -116,7 +116,7 @@ mod tests {
         assert!(is_settled(&to));
     }
 
-    /// Each would otherwise show root's files to a job, or keep the agent waiting.
+    /// Each of these would otherwise show root's files to a job, or block the agent.
     #[test]
     fn what_leads_elsewhere_is_anothers_or_never_ends_is_not_copied() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
-//! The agent's directories. Everything a claim may write to lies below one directory, which is removed with the claim.
-//! Every file that the agent opens for writing lies elsewhere, because a name inside the claim's directory may be a
-//! job's link to anything.
+//! The agent's directories. Everything a claim may write to is below one directory, which is removed with the claim.
+//! Every file that the agent opens for writing is elsewhere, because a name inside the claim's directory may be a link
+//! that a job created to any target.
 
 use std::fs::{self, Permissions};
 use std::io;
@@ -15,7 +15,7 @@ use super::remove::remove;
 use crate::host::Account;
 use crate::system::disk;
 
-/// Of a claim's directories, those of runners.
+/// The directories of a claim that hold runners.
 pub(crate) const RUNNERS: [&str; 2] = ["runner", "removal"];
 
 /// The directories of a machine.
@@ -28,7 +28,7 @@ pub(crate) struct Layout {
 /// The directories of a claim.
 #[derive(Clone, Debug)]
 pub(crate) struct ClaimDirs {
-    /// Above all the others.
+    /// The parent of all the others.
     pub(crate) root: PathBuf,
 }
 
@@ -37,8 +37,9 @@ impl Layout {
         Self { state: state.to_owned(), work: work.to_owned() }
     }
 
-    /// GitHub's runner ends where its user cannot list each directory above its own (actions/runner, `IOUtil.cs`,
-    /// `ValidateExecutePermission`). What else stands in these is closed, and a jail does not show it.
+    /// Creates the directories. GitHub's runner exits if its user cannot list each directory above its own
+    /// (actions/runner, `IOUtil.cs`, `ValidateExecutePermission`). All other entries of these directories are closed to
+    /// that user, and a jail does not show them.
     pub(crate) fn make(&self) -> io::Result<()> {
         disk::private_dir(&self.state)?;
         disk::private_dir(&self.scaffold())?;
@@ -51,12 +52,13 @@ impl Layout {
         fs::create_dir_all(self.hook()).map_err(|e| disk::at(&self.hook(), &e))?;
         fs::set_permissions(self.hook(), Permissions::from_mode(0o711))
             .map_err(|e| disk::at(&self.hook(), &e))?;
-        // What an earlier agent prepared is of no use: who knows how far it got.
+        // Remove the preparations of an earlier agent; they may be incomplete.
         remove(&self.next())?;
         disk::private_dir(&self.package())
     }
 
-    /// The first directory above those of claims that this user, or the agent's own, cannot list, if there is one.
+    /// Returns the first directory above those of claims that this user, or the agent's own, cannot list, if there is
+    /// one.
     pub(crate) fn unlisted(&self, account: Option<&Account>) -> Option<PathBuf> {
         let whole = self.work.canonicalize().unwrap_or_else(|_| self.work.clone());
         let mut above: Vec<&Path> = whole.ancestors().skip(1).collect();
@@ -72,48 +74,50 @@ impl Layout {
         self.work.join("package")
     }
 
-    /// The directories of the next claim while they are prepared. They move to their place in one step.
+    /// Returns the directories of the next claim while they are prepared. They are moved to their final path in one
+    /// step.
     pub(crate) fn next(&self) -> PathBuf {
         self.work.join("next")
     }
 
-    /// Where the directories of a claim, whichever it is, are for its jobs: what they keep by its path stays the same.
+    /// Returns the directories of any claim as its jobs see them: a path that a job stores stays valid.
     pub(crate) fn inside(&self) -> ClaimDirs {
         ClaimDirs { root: self.claims().join("current") }
     }
 
-    /// Where what jobs see is built; in memory, and each time in a mount namespace of its own.
+    /// Returns the directory in which the file system view of jobs is built: in memory, and each time in its own mount
+    /// namespace.
     pub(crate) fn scaffold(&self) -> PathBuf {
         self.state.join("jail")
     }
 
-    /// What survives claims.
+    /// Returns the directory of files that survive claims.
     pub(crate) fn keep(&self) -> PathBuf {
         self.work.join("keep")
     }
 
-    /// Directories of which jobs see nothing.
+    /// Returns the directories that are hidden from jobs.
     pub(crate) fn hidden(&self) -> Vec<PathBuf> {
         vec![self.work.clone(), self.state.clone()]
     }
 
-    /// What the runner calls before each job.
+    /// Returns the directory of the hook that the runner calls before each job.
     pub(crate) fn hook(&self) -> PathBuf {
         self.work.join("hook")
     }
 
-    /// Made before the first job begins, and gone when nothing is left of any: what is older is not a job's. On the
-    /// disk, for a machine that was started anew is to remember.
+    /// Returns the path of the mark that is created before the first job begins and removed when nothing of any job is
+    /// left: everything older does not belong to a job. It is on disk so that it survives a restart of the machine.
     pub(crate) fn begun(&self) -> PathBuf {
         self.work.join("begun")
     }
 
-    /// Where message queues are looked at.
+    /// Returns the directory at which message queues are mounted for inspection.
     pub(crate) fn queues(&self) -> PathBuf {
         self.state.join("queues")
     }
 
-    /// What the runner keeps of its registration, out of the reach of jobs.
+    /// Returns the directory of the saved registration files, out of the reach of jobs.
     pub(crate) fn registration(&self) -> PathBuf {
         self.state.join("registration")
     }
@@ -122,18 +126,19 @@ impl Layout {
         self.state.join("pre-runner.log")
     }
 
-    /// What a claim's scripts write, out of the reach of jobs. Not beside the state, which is in memory on a machine of
-    /// its own: a job has its log's descriptor, and must not be able to leave no room for the state.
+    /// Returns the directory for the output of a claim's scripts, out of the reach of jobs. It is not beside the state,
+    /// which is in memory on a machine of its own: a job holds its log's descriptor, and must not be able to use up the
+    /// space for the state.
     pub(crate) fn logs(&self) -> PathBuf {
         self.work.join("logs")
     }
 
-    /// What `run.sh` writes.
+    /// Returns the log of `run.sh`.
     pub(crate) fn run_log(&self) -> PathBuf {
         self.logs().join("run.log")
     }
 
-    /// What `config.sh` writes.
+    /// Returns the log of `config.sh`.
     pub(crate) fn config_log(&self) -> PathBuf {
         self.logs().join("config.log")
     }
@@ -147,7 +152,7 @@ impl Layout {
     }
 }
 
-/// Whether a user can list a directory, by its mode; the agent's own user, by the system's word.
+/// Returns whether a user can list a directory: by the mode bits, or by `access(2)` for the agent's own user.
 fn lists(dir: &Path, account: Option<&Account>) -> bool {
     let Some(account) = account else {
         return rustix::fs::access(dir, Access::READ_OK | Access::EXEC_OK).is_ok();
@@ -164,7 +169,7 @@ fn lists(dir: &Path, account: Option<&Account>) -> bool {
     dir.metadata().is_ok_and(|found| bits(found) & 0o5 == 0o5)
 }
 
-/// A claim id may be any printable word; a directory's name may not.
+/// Returns the directory name of a claim. A claim id may be any printable word; a directory name may not.
 pub(crate) fn directory_name(claim: &ClaimId) -> String {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
     let id = claim.as_str();
@@ -175,19 +180,19 @@ pub(crate) fn directory_name(claim: &ClaimId) -> String {
 }
 
 impl ClaimDirs {
-    /// Makes them, but for those of packages.
+    /// Creates the directories, except those of packages.
     pub(crate) fn make(&self) -> io::Result<()> {
         [&self.root, &self.home(), &self.tmp(), &self.var_tmp(), &self.engine()]
             .into_iter()
             .try_for_each(|dir| disk::private_dir(dir))
     }
 
-    /// The unpacked runner.
+    /// Returns the directory of the unpacked runner.
     pub(crate) fn runner(&self) -> PathBuf {
         self.root.join(RUNNERS[0])
     }
 
-    /// A second one, which no job has touched, to deregister with.
+    /// Returns the directory of a second runner, which no job has touched, for deregistration.
     pub(crate) fn removal(&self) -> PathBuf {
         self.root.join(RUNNERS[1])
     }
@@ -200,12 +205,12 @@ impl ClaimDirs {
         self.root.join("tmp")
     }
 
-    /// What a container engine keeps.
+    /// Returns the directory of the container engine.
     pub(crate) fn engine(&self) -> PathBuf {
         self.root.join("engine")
     }
 
-    /// What jobs see as `/var/tmp`.
+    /// Returns the directory that jobs see as `/var/tmp`.
     pub(crate) fn var_tmp(&self) -> PathBuf {
         self.root.join("var-tmp")
     }

@@ -11,15 +11,15 @@ use crate::task::GithubFailure;
 
 /// Longest detail of a signal, in characters.
 pub(crate) const DETAIL: usize = 500;
-/// No sentence has a longer word, in bytes; credentials that a script might repeat are longer.
+/// The longest word of a normal sentence, in bytes; credentials that a script might print are longer.
 const LONGEST_WORD: usize = 160;
-/// How much of a log is looked at, in bytes.
+/// The size of the part of a log that is read, in bytes.
 pub(crate) const LOOKED_AT: u64 = 64 * 1024;
 
-/// What the listener says once jobs can reach it.
+/// The line that the listener prints once jobs can reach it.
 pub(crate) const LISTENING: &str = "Listening for Jobs";
 
-/// What .NET and GitHub's runner write when the other side is away or unwell; never when it refuses.
+/// Phrases that .NET and GitHub's runner print when the other side is unreachable or failing, never when it refuses.
 const UNREACHABLE: [&str; 21] = [
     "connection refused",
     "connection reset",
@@ -36,7 +36,7 @@ const UNREACHABLE: [&str; 21] = [
     "httpclient.timeout",
     "a task was canceled",
     "retrying until reconnected",
-    // GitHub takes the runner for busy, which it is not: that passes (actions/runner, `RunnerDotcomServer.cs`).
+    // GitHub regards the runner as busy, which it is not; this passes (actions/runner, `RunnerDotcomServer.cs`).
     "unprocessableentity from 'delete",
     "toomanyrequests",
     "internalservererror",
@@ -44,10 +44,10 @@ const UNREACHABLE: [&str; 21] = [
     "serviceunavailable",
     "gatewaytimeout",
 ];
-/// The same as status codes, where they are written as such.
+/// HTTP status codes with the same meaning.
 const UNWELL: [&str; 6] = ["429", "500", "502", "503", "504", "408"];
 
-/// The end of a log, whatever is in it; empty when there is none, or when it became something else.
+/// Returns the end of a log, with any content; empty if there is none, or if it is no longer a plain file.
 pub(crate) fn end_of(log: &Path) -> String {
     let read = || -> io::Result<String> {
         let mut file = disk::open_plain(AT_FDCWD, log)?;
@@ -60,13 +60,14 @@ pub(crate) fn end_of(log: &Path) -> String {
     read().unwrap_or_default()
 }
 
-/// Whether the listener whose log this is may ever have taken a job. A log too long to be looked at whole says yes.
+/// Returns whether the listener that wrote this log may ever have accepted a job. A log that is too long to be read
+/// whole counts as yes.
 pub(crate) fn has_listened(log: &Path) -> bool {
     let said = end_of(log);
     said.contains(LISTENING) || said.len() as u64 >= LOOKED_AT
 }
 
-/// A reason and the last words of a log, fit for a record: short, on printable characters, without the secrets.
+/// Combines a reason and the end of a log into a text for a record: short, printable, without the secrets.
 pub(crate) fn detail(reason: &str, said: &str, secrets: &[&str]) -> String {
     let mut said = said.to_owned();
     for secret in secrets.iter().filter(|secret| !secret.is_empty()) {
@@ -82,13 +83,13 @@ pub(crate) fn detail(reason: &str, said: &str, secrets: &[&str]) -> String {
     whole.chars().take(DETAIL).collect()
 }
 
-/// Whether `config.sh remove` failed because GitHub does not know the runner: the admin flow, which newer registrations
-/// have, makes an error of it (actions/runner, `RunnerDotcomServer.cs`).
+/// Returns whether `config.sh remove` failed because GitHub does not know the runner: the admin flow, which newer
+/// registrations use, reports this as an error (actions/runner, `RunnerDotcomServer.cs`).
 pub(crate) fn is_gone(said: &str) -> bool {
     said.to_lowercase().contains("notfound from 'delete")
 }
 
-/// What a script's failure means.
+/// Classifies a script's failure by its output.
 pub(crate) fn judge(said: &str, detail: String) -> GithubFailure {
     if said.to_lowercase().lines().any(is_away) {
         GithubFailure::Unreachable(detail)
@@ -97,7 +98,7 @@ pub(crate) fn judge(said: &str, detail: String) -> GithubFailure {
     }
 }
 
-/// Whether a line, in small letters, says that the other side is away or unwell.
+/// Returns whether a line, in lower case, reports that the other side is unreachable or failing.
 pub(crate) fn is_away(line: &str) -> bool {
     let status = line.contains("status code") || line.contains("response code");
     let mut numbers = line.split(|c: char| !c.is_ascii_digit());
@@ -144,7 +145,7 @@ mod tests {
         };
         assert!(!says("\u{221a} Connected to GitHub\n"));
         assert!(says("2026-01-05 12:00:00Z: Listening for Jobs\nRunning job: build\n"));
-        // It stands further up than is looked.
+        // The line is before the part that is read.
         assert!(says(&("Listening for Jobs\n".to_owned() + &"x".repeat(LOOKED_AT as usize))));
         std::fs::remove_file(&log).unwrap();
         assert!(!has_listened(&log));

@@ -15,25 +15,25 @@ use rustix::io::Errno;
 
 use crate::system::disk;
 
-/// How a directory is opened: itself, not what a link leads to.
+/// Flags that open a directory itself, not the target of a link.
 pub(crate) const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
-/// Room for what one call tells of a directory's entries, in bytes.
+/// Buffer size for the directory entries that one call returns, in bytes.
 pub(crate) const ENTRIES: usize = 32 * 1024;
 
-/// A directory on the way down.
+/// A directory on the path from the top of the tree.
 struct Level {
     name: CString,
-    /// Directories in it that are still to go.
+    /// Its subdirectories that remain to be removed.
     dirs: Vec<CString>,
-    /// Its device and number.
+    /// Its device and inode number.
     identity: (u64, u64),
 }
 
-/// Removes a file or a tree. What is not there is gone.
+/// Removes a file or a tree. A missing file is no error.
 ///
 /// # Errors
-/// It does not go, or another file system is mounted in it, whose files are left alone.
+/// It cannot be removed, or another file system is mounted in it; the files of that one are left alone.
 pub(crate) fn remove(path: &Path) -> io::Result<()> {
     let metadata = match path.symlink_metadata() {
         Ok(metadata) => metadata,
@@ -50,10 +50,10 @@ pub(crate) fn remove(path: &Path) -> io::Result<()> {
     removed.map_err(|e| disk::at(path, &e))
 }
 
-/// Removes everything in a directory, which stays.
+/// Removes everything in a directory, but not the directory.
 ///
 /// # Errors
-/// It is not a directory, or something in it does not go.
+/// It is not a directory, or something in it cannot be removed.
 pub(crate) fn empty(dir: &Path) -> io::Result<()> {
     let emptied = || {
         let open = disk::open_dir(dir)?;
@@ -69,7 +69,7 @@ pub(crate) fn empty(dir: &Path) -> io::Result<()> {
     }
 }
 
-/// Removes a directory from another.
+/// Removes a directory from its parent.
 fn tree(parent: OwnedFd, name: CString) -> io::Result<()> {
     let mount = mount_of(&look(&parent)?);
     let (mut dir, top) = entered(&parent, name, mount)?;
@@ -98,12 +98,12 @@ fn tree(parent: OwnedFd, name: CString) -> io::Result<()> {
     Ok(())
 }
 
-/// Opens a directory within another, and removes all from it but the directories.
+/// Opens a directory within another, and removes everything in it except subdirectories.
 fn entered(parent: &OwnedFd, name: CString, mount: u64) -> io::Result<(OwnedFd, Level)> {
     let root = nix::unistd::geteuid().is_root();
     let open = || rustix::fs::openat(parent, &name, DIRECTORY, Mode::empty());
     let dir = match open() {
-        // Its owner locked it. Root is not locked out.
+        // Its owner removed its own access. Root is not affected.
         Err(Errno::ACCESS) if !root => {
             let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::DIRECTORY | OFlags::CLOEXEC;
             let place = rustix::fs::openat(parent, &name, flags, Mode::empty())?;
@@ -127,7 +127,7 @@ fn entered(parent: &OwnedFd, name: CString, mount: u64) -> io::Result<(OwnedFd, 
     Ok((dir, Level { name, dirs, identity: identity(&found) }))
 }
 
-/// Removes from a directory all but the directories in it, which it answers.
+/// Removes everything in a directory except subdirectories, and returns their names.
 fn files_gone(dir: impl AsFd) -> io::Result<Vec<CString>> {
     let mut buffer = [MaybeUninit::<u8>::uninit(); ENTRIES];
     let (mut dirs, mut entries) = (Vec::new(), RawDir::new(dir.as_fd(), &mut buffer));
@@ -146,11 +146,11 @@ fn files_gone(dir: impl AsFd) -> io::Result<Vec<CString>> {
     Ok(dirs)
 }
 
-/// Whether an entry of a directory is one itself, not a link to one.
+/// Returns whether an entry of a directory is itself a directory, not a link to one.
 pub(crate) fn is_dir(dir: impl AsFd, name: &CStr, told: FileType) -> io::Result<bool> {
     match told {
         FileType::Directory => Ok(true),
-        // Not every file system tells.
+        // Not every file system reports the type.
         FileType::Unknown => {
             let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
             let found = rustix::fs::statx(dir, name, flags, StatxFlags::TYPE)?;
@@ -173,7 +173,7 @@ fn device(found: &Statx) -> u64 {
     (u64::from(found.stx_dev_major) << 32) | u64::from(found.stx_dev_minor)
 }
 
-/// The number of the mount; of the device, where the kernel (before 5.8) does not tell.
+/// Returns the mount id, or the device number if the kernel (before 5.8) does not report one.
 fn mount_of(found: &Statx) -> u64 {
     if found.stx_mask & StatxFlags::MNT_ID.bits() == 0 { device(found) } else { found.stx_mnt_id }
 }
@@ -182,7 +182,7 @@ fn identity(found: &Statx) -> (u64, u64) {
     (device(found), found.stx_ino)
 }
 
-/// A name for what is open.
+/// Returns a path for an open descriptor.
 pub(crate) fn by_number(open: &impl AsRawFd) -> String {
     format!("/proc/self/fd/{}", open.as_raw_fd())
 }
@@ -221,7 +221,7 @@ mod tests {
         assert!(empty(&dir.path().join("gone")).is_err());
     }
 
-    /// Made by moving each tree into the next, for no path of that length can be named.
+    /// Builds the tree by moving each tree into the next, because a path of that length cannot be used.
     #[test]
     fn a_tree_deeper_than_any_path_and_than_descriptors_goes() {
         let dir = tempfile::tempdir().unwrap();

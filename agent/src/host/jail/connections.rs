@@ -1,6 +1,7 @@
-//! Deletes what the machine's connection tracking knows of jails. The machine masquerades what jobs send, so it tracks
-//! their connections in its own table, where one whose ends are gone may stay for days; a table that is full lets nobody
-//! connect. The table is read and changed by netlink (`libnetfilter_conntrack(3)` speaks the same).
+//! Deletes the entries of jails from the machine's connection tracking. The machine masquerades the packets of jobs, so
+//! it tracks their connections in its own table, where an entry may remain for days after both ends are gone; a full
+//! table prevents all new connections. The table is read and changed by netlink (`libnetfilter_conntrack(3)` uses the
+//! same messages).
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -13,16 +14,16 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with,
 };
 
-/// How long the kernel may take for an answer, which it makes while it is asked.
+/// Time limit for a response of the kernel, which it produces while it handles the request.
 const ANSWERS: Duration = Duration::from_secs(5);
-/// How often the table is gone through: entries may move while it is read.
+/// How often the table is read: entries may move during a read.
 const ROUNDS: u32 = 4;
-/// How many deletions are asked for at a time, so that all answers have room.
+/// The number of deletions per request, so that all responses have room.
 const AT_ONCE: usize = 64;
-/// The longest answer (`netlink(7)`), in bytes.
+/// The longest response (`netlink(7)`), in bytes.
 const ANSWER: usize = 64 * 1024;
 
-/// Of `linux/netlink.h` and `linux/netfilter/nfnetlink_conntrack.h`.
+/// Constants of `linux/netlink.h` and `linux/netfilter/nfnetlink_conntrack.h`.
 const ERROR: u16 = 2;
 const DONE: u16 = 3;
 const NEW: u16 = 1 << 8;
@@ -38,16 +39,16 @@ const ZONE: u16 = 18;
 const ADDRESSES: u16 = 1;
 const SOURCE: u16 = 1;
 const DESTINATION: u16 = 2;
-/// Without the flags of an attribute's type.
+/// Mask that removes the flags from an attribute's type.
 const KIND: u16 = 0x3fff;
-/// Lengths of a message's head and of the part of ours that follows it.
+/// Lengths of a message's header and of the netfilter part that follows it.
 const HEAD: usize = 16;
 const OWN: usize = 4;
 
-/// Deletes each entry from or to an address of this network; how many are left that came back each time.
+/// Deletes each entry from or to an address of this network. Returns the number of entries that reappeared each time.
 ///
 /// # Errors
-/// The kernel has no such table, or does not let it be changed.
+/// The kernel has no such table, or does not permit changes to it.
 pub(crate) fn forget(network: Ipv4Addr, prefix: u32) -> io::Result<usize> {
     let kernel =
         socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, Some(netlink::NETFILTER))?;
@@ -66,7 +67,7 @@ pub(crate) fn forget(network: Ipv4Addr, prefix: u32) -> io::Result<usize> {
     Ok(left)
 }
 
-/// By what the entries of a network are named in the table.
+/// Returns the attributes that identify each entry of a network in the table.
 fn entries(kernel: &OwnedFd, number: u32, network: (Ipv4Addr, u32)) -> io::Result<Vec<Vec<u8>>> {
     send(kernel, &message(GET, REQUEST | DUMP, number, &[]), SendFlags::empty())?;
     let mut found = Vec::new();
@@ -81,7 +82,7 @@ fn entries(kernel: &OwnedFd, number: u32, network: (Ipv4Addr, u32)) -> io::Resul
     Ok(found)
 }
 
-/// An entry that is gone meanwhile is no error.
+/// Deletes entries. An entry that has disappeared meanwhile is no error.
 fn delete(kernel: &OwnedFd, number: u32, names: &[Vec<u8>]) -> io::Result<()> {
     let last = names.len().saturating_sub(1);
     let flags = |index| if index == last { REQUEST | ACK } else { REQUEST };
@@ -93,7 +94,7 @@ fn delete(kernel: &OwnedFd, number: u32, names: &[Vec<u8>]) -> io::Result<()> {
     answers(kernel, number, |_, _| Ok(true))
 }
 
-/// Reads what the kernel answers, until the answer of this number that is the last.
+/// Reads the kernel's responses, up to the last one with this sequence number.
 fn answers(
     kernel: &OwnedFd,
     number: u32,
@@ -115,14 +116,14 @@ fn answers(
     }
 }
 
-/// What an answer of the kind [`ERROR`] says, which is also the kind of one that tells of success.
+/// Decodes a response of type [`ERROR`], which also reports success.
 fn succeeded(body: &[u8]) -> io::Result<()> {
     let code = body.first_chunk().map_or(0, |code| i32::from_ne_bytes(*code));
     let gone = Errno::NOENT.raw_os_error();
     if code == 0 || code == -gone { Ok(()) } else { Err(io::Error::from_raw_os_error(-code)) }
 }
 
-/// The kind, number and body of the first message, and what follows it.
+/// Splits off the first message. Returns its type, sequence number and body, and the remaining bytes.
 fn first(bytes: &[u8]) -> Option<(u16, u32, &[u8], &[u8])> {
     let length = usize::try_from(u32::from_ne_bytes(*bytes.first_chunk()?)).ok()?;
     let kind = u16::from_ne_bytes(*bytes.get(4..)?.first_chunk()?);
@@ -143,7 +144,7 @@ fn message(kind: u16, flags: u16, number: u32, attributes: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The attributes by which an entry is deleted, if it is of this network.
+/// Returns the attributes with which an entry is deleted, if it belongs to this network.
 fn name_of(entry: &[u8], (network, prefix): (Ipv4Addr, u32)) -> Option<Vec<u8>> {
     let (_, tuple) = attributes(entry).find(|(kind, _)| *kind == TUPLE)?;
     let (_, addresses) = attributes(body(tuple)?).find(|(kind, _)| *kind == ADDRESSES)?;
@@ -167,12 +168,12 @@ fn padded(attribute: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// What an attribute holds.
+/// Returns the payload of an attribute.
 fn body(attribute: &[u8]) -> Option<&[u8]> {
     attribute.get(4..)
 }
 
-/// The kinds of attributes, and themselves with their heads.
+/// Iterates over attributes. Yields the type of each, and the attribute with its header.
 fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let length = usize::from(u16::from_ne_bytes(*bytes.first_chunk()?));
@@ -194,7 +195,7 @@ mod tests {
         padded(&[&length.to_ne_bytes()[..], &kind.to_ne_bytes(), body].concat())
     }
 
-    /// Nested attributes carry a flag.
+    /// Builds a tuple. Nested attributes carry a flag.
     fn tuple(kind: u16, source: [u8; 4], destination: [u8; 4]) -> Vec<u8> {
         let ends = [attribute(SOURCE, &source), attribute(DESTINATION, &destination)].concat();
         let ports = attribute(2 | 0x8000, &attribute(1, &[6]));

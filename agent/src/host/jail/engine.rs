@@ -1,7 +1,7 @@
-//! The container engine of a claim: podman's service that speaks Docker's protocol, in the namespaces of the runner's
-//! jail and a user namespace of its own, in which root is the job user and all others are users that nobody else has.
-//! It has no rights on the machine beyond the job's, its network is the job's, its images, containers and volumes are
-//! in the claim's directories, and it ends with the jail.
+//! The container engine of a claim: podman's service with Docker's protocol, in the namespaces of the runner's jail and
+//! a user namespace of its own, in which root is the job user and all other ids are used by nobody else. It has no
+//! rights on the machine beyond the job's, its network is the job's, its images, containers and volumes are in the
+//! claim's directories, and it ends with the jail.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
@@ -35,33 +35,34 @@ mod message;
 
 pub(crate) use self::answers::answers;
 
-/// How the stage of the agent's program is called that becomes the engine.
+/// The name of the stage of the agent's program that becomes the engine.
 pub(crate) const STAGE: &str = "engine";
-/// How long it is between two looks whether the engine answers.
+/// Interval between two checks whether the engine responds.
 const LOOK: Duration = Duration::from_millis(20);
-/// After how many of them it will not: half a minute.
+/// Number of checks until the engine counts as failed: half a minute.
 const LOOKS: u32 = 1500;
 
-/// What only the engine and the job's user enter, in the jail's own `/run`.
+/// Directory in the jail's own `/run` that only the engine and the job user can enter.
 const RUNTIME: &str = "/run/podman";
 const SOCKET: &str = "/run/podman/podman.sock";
-/// Where podman itself answers, which only what stands before it asks.
+/// Podman's own socket, which only the front end uses.
 const PODMAN: &str = "/run/podman/engine.sock";
-/// Where actions and Docker's own command expect it.
+/// The path at which actions and Docker's own command expect the socket.
 const DOCKER: &str = "/run/docker.sock";
-/// What is root's there, and everybody reads.
+/// Directory of root that everybody can read.
 const OWN: &str = "/run/runyard-job";
 
-/// What an image has to have, by any of these names.
+/// Programs that an image must contain, each under one of these names.
 const PROGRAMS: [&[&str]; 4] = [&["podman"], &["conmon"], &["crun", "runc"], &["slirp4netns", "pasta"]];
 const NETWORKS: &str = "netavark";
-/// Where podman looks for its helpers (`containers.conf(5)`, `helper_binaries_dir`).
+/// Directories in which podman looks for its helpers (`containers.conf(5)`, `helper_binaries_dir`).
 const HELPERS: [&str; 4] =
     ["/usr/local/libexec/podman", "/usr/local/lib/podman", "/usr/libexec/podman", "/usr/lib/podman"];
 
-/// Podman's command takes Docker's words, and is right where Docker's own is told too little by podman: it loses how a
-/// container of `run --rm` ended, and the address of a published port, which GitHub's runner wants. What podman has not,
-/// Docker's own does. The runner logs in with `--config`.
+/// The `docker` command of jobs. Podman's command accepts Docker's arguments, and is correct where Docker's own command
+/// gets too little information from podman: that one loses the exit status of a container of `run --rm`, and the
+/// address of a published port, which GitHub's runner needs. Subcommands that podman lacks are run by Docker's own
+/// command. The runner logs in with `--config`.
 const COMMAND: &str = r#"#!/bin/sh
 here=/run/runyard-job/bin
 case "$1" in
@@ -104,7 +105,8 @@ esac
 export BUILDAH_FORMAT="${BUILDAH_FORMAT:-docker}"
 exec podman --remote --url unix:///run/podman/podman.sock "$@"
 "#;
-/// The control groups are the machine's, which give the claim one for all that is its.
+/// Control groups are disabled in the engine: they belong to the machine, which gives the claim one group for all of
+/// its processes.
 const ENGINE: &str = r#"[containers]
 cgroups = "disabled"
 log_driver = "k8s-file"
@@ -114,15 +116,15 @@ events_logger = "file"
 [network]
 network_backend = "netavark"
 "#;
-/// Names without a registry are Docker's, as everywhere, where the image does not say otherwise. It comes before what the
-/// image does say.
+/// Image names without a registry refer to Docker's, as everywhere, unless the machine's image configures another. This
+/// line precedes the configuration of the machine's image.
 const REGISTRIES: &str = "unqualified-search-registries = [\"docker.io\"]\n";
 const MACHINES: &str = "/etc/containers/registries.conf";
 
-/// By which containers have a network.
+/// The device through which containers get a network.
 const TUN: &str = "/dev/net/tun";
 
-/// What an image lacks that the engine needs, in words; none where it lacks nothing.
+/// Returns a message that lists the requirements of the engine that an image lacks, or `None` if it lacks none.
 pub(crate) fn lacks() -> Option<String> {
     let there = |dirs: &[&str], name: &str| dirs.iter().any(|dir| Path::new(dir).join(name).exists());
     let path: Vec<&str> = PATH.split(':').collect();
@@ -142,21 +144,21 @@ pub(crate) fn lacks() -> Option<String> {
     })
 }
 
-/// Has a script find the engine, whatever else its class grants.
+/// Sets PATH and CONTAINER_HOST so that the script finds the engine.
 pub(crate) fn tell(command: &mut Command, jobs: &Jobs) {
     let path = command.get_envs().find(|(name, _)| *name == "PATH").and_then(|(_, value)| value?.to_str());
     let path = format!("{OWN}/bin:{}", path.unwrap_or(PATH));
     command.env("PATH", path).env("CONTAINER_HOST", format!("unix://{SOCKET}"));
-    // What BuildKit asks for, podman does not answer; its own way of building takes the same files.
+    // Podman does not implement BuildKit's requests; its own builder accepts the same files.
     if !jobs.environment.contains_key("DOCKER_BUILDKIT") {
         command.env("DOCKER_BUILDKIT", "0");
     }
 }
 
-/// Begins the engine, as the first process of a jail, and waits until it answers.
+/// Starts the engine from the first process of a jail, and waits until it responds.
 ///
 /// # Errors
-/// It does not, and what it says.
+/// It does not respond; the error contains its output.
 pub(crate) fn begin(jail: &Jail, spec: &str, environment: &BTreeMap<String, String>) -> anyhow::Result<()> {
     furnish(jail)?;
     let home = home(jail);
@@ -192,28 +194,29 @@ fn begun(child: &mut Child, socket: &str) -> io::Result<bool> {
     Ok(false)
 }
 
-/// The marks by which its processes are known, and how images are fetched.
+/// Returns whether a variable is passed to the engine: the marks that identify its processes, and the proxies for
+/// fetching images.
 fn passed(name: &str) -> bool {
     name.starts_with("RUNYARD_") || name.to_ascii_lowercase().ends_with("_proxy")
 }
 
-/// Where the engine keeps what it has, of the claim's directories.
+/// Returns the engine's directory among the claim's directories.
 fn home(jail: &Jail) -> PathBuf {
     jail.inside.join("engine")
 }
 
-/// The places that the engine and the job's programs look for, in the jail's own `/run`.
+/// Creates the files that the engine and the job's programs expect in the jail's own `/run`.
 fn furnish(jail: &Jail) -> anyhow::Result<()> {
     let dir =
         |place: &str, mode: u32| DirBuilder::new().mode(mode).create(place).with_context(|| place.to_owned());
     dir(RUNTIME, 0o700)?;
     chown(RUNTIME, Some(jail.uid), Some(jail.gid))?;
     symlink(SOCKET, DOCKER)?;
-    // For everybody, as on most machines: what may be done with it, the network's owner decides.
+    // Accessible to everybody, as on most machines: the owner of the network decides what may be done with it.
     fs::set_permissions(TUN, Permissions::from_mode(0o666)).context(TUN)?;
     let (bin, conf) = (format!("{OWN}/bin"), format!("{OWN}/engine"));
     [OWN, &bin, &conf].into_iter().try_for_each(|place| dir(place, 0o755))?;
-    // Anybody of the jail may look for them there.
+    // Every user in the jail may look for files there.
     for place in [OWN, &bin, &conf] {
         fs::set_permissions(place, Permissions::from_mode(0o755))?;
     }
@@ -239,12 +242,12 @@ fn furnish(jail: &Jail) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether a machine's settings say where images without the name of a registry are.
+/// Returns whether a machine's configuration sets the registry of image names without one.
 fn says_where(settings: &str) -> bool {
     settings.lines().any(|line| line.trim_start().starts_with("unqualified-search-registries"))
 }
 
-/// Layers are shared where the file system can be a layer of others, and copied where it cannot.
+/// Returns the storage driver. Layers are shared if the file system can be a layer of an overlay, and copied otherwise.
 fn driver(home: &Path) -> &'static str {
     let overlay = nix::sys::statfs::statfs(home).is_ok_and(|found| {
         found.filesystem_type() == nix::sys::statfs::OVERLAYFS_SUPER_MAGIC
@@ -253,21 +256,21 @@ fn driver(home: &Path) -> &'static str {
     if overlay { "vfs" } else { "overlay" }
 }
 
-/// Nobody else is there yet; what an engine of the same claim left gives way.
+/// Creates a new file. No other process uses the path yet; the file of an earlier engine of the same claim is replaced.
 fn write_new(place: &Path) -> anyhow::Result<File> {
     let _ = fs::remove_file(place);
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(place);
     file.with_context(|| place.display().to_string())
 }
 
-/// Gives away everything that is root's on the machine and becomes the engine: podman, and what stands before it and has
-/// it do as Docker does.
+/// Drops all privileges of root on the machine and becomes the engine: podman, and the front end that makes it behave
+/// like Docker.
 pub(crate) fn become_the_engine(jail: &Jail) -> anyhow::Result<u8> {
     let mut init = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     setsid()?;
     fs::write("/proc/self/oom_score_adj", "0")?;
     setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
-    // Those of the agent have no name in there, and could not be given up there.
+    // The agent's groups are not mapped in the user namespace, and could not be dropped there.
     setgroups(&[])?;
     unshare(CloneFlags::CLONE_NEWUSER).context("a user namespace")?;
     if mapped(&mut init).is_err() {
@@ -278,7 +281,7 @@ pub(crate) fn become_the_engine(jail: &Jail) -> anyhow::Result<u8> {
     let (uid, gid) = (Uid::from_raw(0), Gid::from_raw(0));
     setresgid(gid, gid, gid)?;
     setresuid(uid, uid, uid)?;
-    // Of which it is the owner: what the machine mounted stays as it is.
+    // The engine owns this mount namespace; the machine's mounts remain unchanged.
     unshare(CloneFlags::CLONE_NEWNS).context("a mount namespace")?;
     SigSet::empty().thread_set_mask()?;
     let mut command = Command::new("podman");
@@ -287,11 +290,11 @@ pub(crate) fn become_the_engine(jail: &Jail) -> anyhow::Result<u8> {
     command.env("XDG_RUNTIME_DIR", RUNTIME).env("CONTAINERS_CONF", format!("{OWN}/engine/containers.conf"));
     command.env("CONTAINERS_STORAGE_CONF", format!("{OWN}/engine/storage.conf"));
     command.env("CONTAINERS_REGISTRIES_CONF", format!("{OWN}/engine/registries.conf"));
-    // By which podman knows that it is in a user namespace that somebody else made, and for whom.
+    // Podman reads from these variables that another process created its user namespace, and for which user.
     command.env("_CONTAINERS_USERNS_CONFIGURED", "done");
     command.env("_CONTAINERS_ROOTLESS_UID", jail.uid.to_string());
     command.env("_CONTAINERS_ROOTLESS_GID", jail.gid.to_string());
-    // There is no systemd; `health` does what its timers would.
+    // There is no systemd; `health` replaces its timers.
     command.env("DISABLE_HC_SYSTEMD", "true");
     let mut podman = command.current_dir("/").stdin(Stdio::null()).spawn().context("podman")?;
     if begun(&mut podman, PODMAN)? {

@@ -16,18 +16,18 @@ use crate::host::files::remove::DIRECTORY;
 /// A kept directory of a claim, as it is mounted for its jobs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptMount {
-    /// Where jobs find it.
+    /// The path at which jobs see it.
     pub path: PathBuf,
-    /// The generation that it shows.
+    /// The generation that it shows, as the lower layer.
     pub lower: PathBuf,
     /// The claim's own layer.
     pub upper: PathBuf,
-    /// What the overlay needs beside that.
+    /// The overlay's work directory.
     pub work: PathBuf,
 }
 
-/// Those that can be mounted: neither the whole home nor what covers another. The class was checked when it was
-/// written, by others.
+/// Returns the kept directories that can be mounted: neither the whole home directory nor a directory that covers
+/// another. The class was only checked by other programs, when it was written.
 pub(crate) fn usable<'a>(keep: &'a [Keep], home: &Path) -> Vec<&'a Keep> {
     if let Err((at, error)) = Keep::check_all(keep) {
         tracing::warn!(at, %error, "nothing is kept: the class names what cannot be");
@@ -42,16 +42,16 @@ pub(crate) fn usable<'a>(keep: &'a [Keep], home: &Path) -> Vec<&'a Keep> {
     (0..keep.len()).filter(apart).map(|at| &keep[at]).collect()
 }
 
-/// A path as jobs see it.
+/// Returns a path as jobs see it.
 pub(crate) fn inside(path: &str, home: &Path) -> PathBuf {
     path.strip_prefix(HOME).map_or_else(|| path.into(), |below| home.join(below))
 }
 
-/// Opens a directory below a root, itself and not what a link leads to. What is missing on the way is made, and is the
-/// owner's if there is one to give it to.
+/// Opens a directory below a root, without following links. Missing directories on the path are created, and given to
+/// the owner if there is one.
 ///
 /// # Errors
-/// Something on the way is no directory, or cannot be made.
+/// A part of the path is not a directory, or cannot be created.
 pub(in crate::host) fn place_for(
     root: &Path,
     below: &Path,
@@ -73,10 +73,10 @@ pub(in crate::host) fn place_for(
     Ok(dir)
 }
 
-/// Makes sure that no process has layers of a claim mounted any more.
+/// Checks that no process has layers of a claim mounted any more.
 ///
 /// # Errors
-/// One has, or that cannot be told.
+/// A process has them mounted, or this cannot be determined.
 pub(crate) fn still(layers: &Path) -> io::Result<()> {
     if is_mounted(layers)? {
         return Err(io::Error::other("a kept directory is still mounted"));
@@ -84,13 +84,13 @@ pub(crate) fn still(layers: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether any process still has something mounted that is made of what lies below a directory.
+/// Returns whether any process still has a mount that is made of files below a directory.
 ///
 /// # Errors
-/// That cannot be told.
+/// This cannot be determined.
 fn is_mounted(dir: &Path) -> io::Result<bool> {
     let text = dir.to_string_lossy();
-    // As the kernel writes blanks and backslashes there, and an overlay the names of its layers.
+    // The kernel writes blanks and backslashes like this, and an overlay the names of its layers.
     let name = text.rsplit('/').next().unwrap_or_default().replace('\\', "\\134").replace(' ', "\\040");
     let sign = format!("/{name}/");
     let mut namespaces = BTreeSet::new();
@@ -103,7 +103,7 @@ fn is_mounted(dir: &Path) -> io::Result<bool> {
         if !numbered {
             continue;
         }
-        // Processes that share their mounts are looked at once.
+        // Processes that share a mount namespace are checked once.
         if fs::read_link(path.join("ns/mnt")).is_ok_and(|namespace| !namespaces.insert(namespace)) {
             continue;
         }
@@ -112,7 +112,7 @@ fn is_mounted(dir: &Path) -> io::Result<bool> {
                 return Ok(true);
             }
             Ok(_) => {}
-            // It ended meanwhile.
+            // The process ended meanwhile.
             Err(error) if error.raw_os_error().is_some_and(|number| [2, 3, 22].contains(&number)) => {}
             Err(error) => return Err(error),
         }

@@ -1,6 +1,6 @@
 //! The file system view of a job. The job sees the machine's disks read-only and through an overlay, so that no socket
-//! or pipe on them leads anywhere. What it may write to is in memory or in the claim's directories. Anything that is
-//! not listed here does not exist for the job.
+//! or pipe on them leads anywhere. It can only write to memory and to the claim's directories. Anything that is not
+//! listed here does not exist for the job.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
@@ -22,16 +22,18 @@ use crate::host::jail::kept_mount::{KeptMount, place_for};
 use crate::host::package::unpacked::PROGRAMS;
 use crate::system::disk;
 
-/// File systems on disks, of which each job gets a view. The others (of the network, of programs, of memory) hold what
-/// is not the machine's own, or nothing that was there before the first claim.
+/// File systems on disks; each job gets a view of these. The others (network, FUSE, memory) hold data that is not the
+/// machine's, or nothing that existed before the first claim.
 const DISKS: [&str; 9] = ["ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "zfs", "squashfs", "erofs"];
-/// Mounted anew for each job; nothing of the machine's is seen below these.
+/// Directories that are mounted anew for each job; nothing of the machine's is visible below these.
 const ANEW: [&str; 6] = ["/proc", "/sys", "/dev", "/run", "/tmp", "/var/tmp"];
-/// Where podman mounts something while it makes a network; it takes the directory above where there is no such.
+/// Directory in which podman mounts something while it creates a network; it uses the parent directory if this one is
+/// missing.
 const NETWORKS: &str = "/var/lib/cni";
-/// Of the claim's directories, those that appear elsewhere too, and where. All may write to them, as is usual there.
+/// The claim's directories that also appear at another path, with that path. Every user may write to them, as is usual
+/// there.
 const SHARED: [(&str, &str); 2] = [("tmp", "/tmp"), ("var-tmp", "/var/tmp")];
-/// Devices that everybody may use, if they are there; all that begin like those of the second list as well.
+/// Devices that everybody may use, if they exist, and likewise all devices with a prefix from the second list.
 const DEVICES: [&str; 9] = ["null", "zero", "full", "random", "urandom", "tty", "kvm", "fuse", "net/tun"];
 const FAMILIES: [&str; 4] = ["nvidia", "neuron", "dri/renderD", "infiniband/uverbs"];
 const LINKS: [(&str, &str); 5] = [
@@ -42,13 +44,13 @@ const LINKS: [(&str, &str); 5] = [
     ("pts/ptmx", "ptmx"),
 ];
 
-/// Nothing on it runs as somebody else or is a device.
+/// Flags that disable set-user-id programs and devices on a mount.
 const TAME: MsFlags = MsFlags::MS_NOSUID.union(MsFlags::MS_NODEV);
 
-/// Makes this process, in a mount namespace of its own, see what a job is to see.
+/// Mounts the file system view of a job for this process, in its own mount namespace.
 ///
 /// # Errors
-/// What could not be mounted.
+/// The file system that could not be mounted.
 pub(crate) fn make(jail: &Jail) -> anyhow::Result<()> {
     umask(Mode::S_IWGRP | Mode::S_IWOTH);
     let (machine, resolvers) = (fs::read_to_string("/proc/self/mountinfo")?, network::resolvers());
@@ -76,9 +78,9 @@ pub(crate) fn make(jail: &Jail) -> anyhow::Result<()> {
     kernel(&root)?;
     for hidden in &jail.hidden {
         let place = within(&root, hidden);
-        // Below a directory that is made anew it is not there.
+        // The path is missing below a directory that is mounted anew.
         fs::create_dir_all(&place).with_context(|| hidden.display().to_string())?;
-        // GitHub's runner lists all that is above it; what stands there is what the claim may see.
+        // GitHub's runner lists all directories above its own; the entries there are those that the claim may see.
         let above = jail.inside.starts_with(hidden);
         let mode = fs::metadata(hidden).map_or(0o700, |there| there.mode() & 0o777);
         let mode = if above { 0o755 } else { mode };
@@ -91,17 +93,18 @@ pub(crate) fn make(jail: &Jail) -> anyhow::Result<()> {
     for hidden in &jail.hidden {
         read_only(&within(&root, hidden))?;
     }
-    // The machine's own tree goes out of sight; nothing is left from which it could be reached.
+    // Detaches the machine's own tree; nothing remains from which it could be reached.
     chdir(&root)?;
     pivot_root(".", ".")?;
     umount2(".", MntFlags::MNT_DETACH)?;
     Ok(chdir("/")?)
 }
 
-/// What the view of a job is made of and may change by itself: the machine's disks, devices and resolvers.
+/// Returns the parts of the machine that a job's view is made of and that may change by themselves: disks, devices and
+/// resolvers.
 ///
 /// # Errors
-/// What cannot be read.
+/// A part cannot be read.
 pub(crate) fn made_of() -> io::Result<String> {
     let machine = fs::read_to_string("/proc/self/mountinfo")?;
     let on_disk = |line: &&str| {
@@ -116,16 +119,16 @@ pub(crate) fn made_of() -> io::Result<String> {
     Ok(lines.join("\n"))
 }
 
-/// A read-only view of directories, the first above the others. By way of it, a socket or a pipe is another than
-/// theirs.
+/// Mounts a read-only view of directories, the first above the others. A socket or a pipe in the view is a different
+/// one from that in the directory.
 fn view(lower: &[&Path], place: &Path) -> anyhow::Result<()> {
     let layers: Vec<String> = lower.iter().map(|path| escaped(path)).collect();
     let options = format!("lowerdir={}", layers.join(":"));
     mount_at(Some("overlay"), place, Some("overlay"), MsFlags::MS_RDONLY | TAME, &options)
 }
 
-/// Lays a claim's own layer over what is kept of earlier ones. A directory that cannot be had costs its job the time to
-/// fetch what was in it, and no more.
+/// Mounts a claim's own layer over the files kept from earlier claims. If a directory cannot be mounted, its job only
+/// loses the time to fetch the contents again.
 fn keep(jail: &Jail, kept: &KeptMount, root: &Path) {
     let mounted = || {
         let covers = |dir: &PathBuf| dir.starts_with(&kept.path) || kept.path.starts_with(dir);
@@ -136,7 +139,7 @@ fn keep(jail: &Jail, kept: &KeptMount, root: &Path) {
             None => (root.to_owned(), kept.path.as_path(), None),
         };
         let place = place_for(&from, below, owner)?;
-        // What the image has there, and not by way of a link, shows through.
+        // The image's directory shows through, unless its path contains a link.
         let plain = kept.path.canonicalize().is_ok_and(|whole| whole == kept.path);
         let image = home.is_none() && plain && kept.path.is_dir();
         let lower = [Some(kept.lower.as_path()), image.then_some(kept.path.as_path())];
@@ -154,13 +157,13 @@ fn keep(jail: &Jail, kept: &KeptMount, root: &Path) {
     }
 }
 
-/// As overlayfs wants the names of its layers.
+/// Escapes a path for the layer options of overlayfs.
 fn escaped(path: &Path) -> String {
     let path = path.to_string_lossy();
     path.chars().flat_map(|c| "\\:,".contains(c).then_some('\\').into_iter().chain([c])).collect()
 }
 
-/// A directory to mount on, below others that are as the machine's are.
+/// Creates a directory to mount on, and its parents with the mode and owner that they have on the machine.
 fn frame_for(frame: &Path, place: &Path) -> io::Result<()> {
     let above: Vec<&Path> = place.ancestors().collect();
     for dir in above.into_iter().rev() {
@@ -179,7 +182,7 @@ fn frame_for(frame: &Path, place: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Where disks are mounted, from `/proc/self/mountinfo` (`proc_pid_mountinfo(5)`), but for the root.
+/// Returns the mount points of disks from `/proc/self/mountinfo` (`proc_pid_mountinfo(5)`), except the root.
 fn disks(mountinfo: &str, hidden: &[PathBuf]) -> Vec<PathBuf> {
     let anew = |place: &Path| {
         ANEW.iter().any(|dir| place.starts_with(dir)) || hidden.iter().any(|dir| place.starts_with(dir))
@@ -197,15 +200,15 @@ fn disks(mountinfo: &str, hidden: &[PathBuf]) -> Vec<PathBuf> {
     found
 }
 
-/// The kernel writes blanks as octal numbers.
+/// Decodes blanks, which the kernel writes as octal numbers.
 fn unescaped(place: &str) -> String {
     [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
         .into_iter()
         .fold(place.to_owned(), |text, (octal, plain)| text.replace(octal, plain))
 }
 
-/// The claim's directories: all together where they are found by the agent's names, and some by the names that every
-/// program knows. A job may have put a link in the place of one.
+/// Mounts the claim's directories: all of them at the path that the agent uses, and some at the paths that every
+/// program uses. A job may have replaced one of them by a link.
 fn own(jail: &Jail, claim: &Path, root: &Path) -> anyhow::Result<()> {
     let inside = within(root, &jail.inside);
     fs::create_dir_all(&inside).context("the claim's place")?;
@@ -222,13 +225,13 @@ fn own(jail: &Jail, claim: &Path, root: &Path) -> anyhow::Result<()> {
         programs(tree, &inside)?;
     }
     let home = within(root, &jail.home);
-    // It may be below a directory that is hidden.
+    // The home may be below a hidden directory.
     fs::create_dir_all(&home).context("the home's place")?;
     bind(&claim.join("home"), &home).map(drop)
 }
 
-/// The programs of the machine's one unpacked runner, in each runner's directory. The directories of a claim are its
-/// jobs': a link that stands there is not followed.
+/// Mounts the programs of the machine's one unpacked runner in each runner's directory. The directories of a claim
+/// belong to its jobs: links in them are not followed.
 fn programs(tree: &Path, inside: &Path) -> anyhow::Result<()> {
     for runner in RUNNERS.into_iter().filter(|runner| inside.join(runner).symlink_metadata().is_ok()) {
         for name in PROGRAMS.into_iter().filter(|name| tree.join(name).is_dir()) {
@@ -236,19 +239,19 @@ fn programs(tree: &Path, inside: &Path) -> anyhow::Result<()> {
             let open = || place_for(inside, &below, None).with_context(|| below.display().to_string());
             let (source, place) = (disk::open_dir(&tree.join(name))?, open()?);
             mount_at(Some(&by_number(&source)), Path::new(&by_number(&place)), None, MsFlags::MS_BIND, "")?;
-            // What was opened before is below what is mounted now.
+            // The descriptor opened before refers to the directory below the new mount.
             read_only(Path::new(&by_number(&open()?)))?;
         }
     }
     Ok(())
 }
 
-/// Nothing below a mount can be written to by way of it.
+/// Makes a mount read-only.
 fn read_only(place: &Path) -> anyhow::Result<()> {
     mount_at(None, place, None, MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY | TAME, "")
 }
 
-/// Mounts a directory itself, not what a link leads to, in a second place.
+/// Mounts a directory, not the target of a link, at a second path.
 fn bind(dir: &Path, place: &Path) -> anyhow::Result<File> {
     let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW;
     let open = OpenOptions::new().read(true).custom_flags(flags.bits()).open(dir);
@@ -259,7 +262,7 @@ fn bind(dir: &Path, place: &Path) -> anyhow::Result<File> {
     Ok(open)
 }
 
-/// The machine's devices that jobs may use.
+/// Returns the machine's devices that jobs may use.
 fn found_devices() -> Vec<(PathBuf, fs::Metadata)> {
     let mut names: Vec<PathBuf> = DEVICES.iter().map(PathBuf::from).collect();
     for family in FAMILIES {
@@ -299,7 +302,7 @@ fn devices(dev: &Path) -> anyhow::Result<()> {
     mount_at(Some("mqueue"), &dev.join("mqueue"), Some("mqueue"), TAME | MsFlags::MS_NOEXEC, "")
 }
 
-/// What the kernel tells of these namespaces.
+/// Mounts the kernel's file systems of these namespaces.
 fn kernel(root: &Path) -> anyhow::Result<()> {
     let flags = TAME | MsFlags::MS_NOEXEC;
     mount_at(Some("tmpfs"), &root.join("run"), Some("tmpfs"), TAME, "mode=0755,size=10%")?;
@@ -308,7 +311,7 @@ fn kernel(root: &Path) -> anyhow::Result<()> {
     fs::set_permissions(&lock, Permissions::from_mode(0o1777))?;
     mount_at(Some("proc"), &root.join("proc"), Some("proc"), flags, "")?;
     mount_at(Some("sysfs"), &root.join("sys"), Some("sysfs"), flags | MsFlags::MS_RDONLY, "")?;
-    // By which programs find how much memory they may use; there are machines without.
+    // Programs read their memory limit here; some machines do not have it.
     let groups = root.join("sys/fs/cgroup");
     let _ = mount_at(Some("cgroup2"), &groups, Some("cgroup2"), flags | MsFlags::MS_RDONLY, "");
     Ok(())

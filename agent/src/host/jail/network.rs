@@ -17,28 +17,30 @@ use tokio::time::{Instant, sleep};
 use super::connections;
 use crate::host::jail;
 
-/// How the machine's ends of such links begin; the rules of the firewall name them so.
+/// Prefix of the names of the machine's ends of such links; the firewall rules use it.
 pub(crate) const LINK: &str = "ryjob";
-/// The job's end.
+/// Name of the job's end of the link.
 const ETH: &str = "eth0";
-/// For benchmarks of networks (RFC 2544): no VPC has them. Two addresses a link, of four.
+/// First address of the links: reserved for benchmarks of networks (RFC 2544), so no VPC uses it. A link takes four
+/// addresses and uses two.
 const FIRST: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 0);
 const LINKS: u32 = 1 << 15;
-/// How many bits of their addresses are the same.
+/// Length of the prefix that all link addresses share, in bits.
 const PREFIX: u32 = 15;
-/// Between two looks for links that must go.
+/// Interval between two checks for links that must be deleted.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// The machine's address and the job's on the link of this number.
+/// Returns the machine's address and the job's on the link of this number.
 fn addresses(link: u32) -> (Ipv4Addr, Ipv4Addr) {
     let net = u32::from(FIRST) + (link % LINKS) * 4;
     (Ipv4Addr::from(net + 1), Ipv4Addr::from(net + 2))
 }
 
-/// Moves this process to a network namespace of its own, with a link to the one it was in, that of its parent.
+/// Moves this process to its own network namespace, with a link to the namespace that it was in, which is also its
+/// parent's.
 ///
 /// # Errors
-/// What could not be made.
+/// The part that could not be created.
 pub(crate) fn connect(link: u32) -> anyhow::Result<()> {
     sysctl("net/ipv4/ip_forward", "1")?;
     let net = || File::open("/proc/self/ns/net").context("/proc/self/ns/net");
@@ -51,32 +53,33 @@ pub(crate) fn connect(link: u32) -> anyhow::Result<()> {
     let parent = getppid();
     let made = format!("link set lo up\nlink add name {ETH} type veth peer name {name} netns {parent}\n");
     ip(&(made + &up(ETH, own, ipv6) + &format!("route add default via {gateway}\n")))?;
-    // As the unprivileged may on most machines, and cannot by a file's capability here.
+    // Permits unprivileged users to ping, as on most machines; a file capability does not work here.
     sysctl("net/ipv4/ping_group_range", "0 2147483647")?;
     setns(&machine, CloneFlags::CLONE_NEWNET)?;
     ip(&up(&name, gateway, ipv6))?;
     Ok(setns(&job, CloneFlags::CLONE_NEWNET)?)
 }
 
-/// Whether the kernel has the sixth version of the protocol: it may be built or booted (`ipv6.disable=1`) without.
+/// Returns whether the kernel has IPv6: it may be built or booted (`ipv6.disable=1`) without.
 pub(crate) fn has_ipv6() -> bool {
     Path::new("/proc/net/if_inet6").exists()
 }
 
-/// Gives a link its address. It makes itself none of the sixth version: where the kernel lacks that, `ip` would fail.
+/// Returns the commands that give a link its address. The link generates no IPv6 address; on a kernel without IPv6 the
+/// command for this is omitted, because `ip` would fail.
 fn up(link: &str, address: Ipv4Addr, ipv6: bool) -> String {
     let none = if ipv6 { format!("link set {link} addrgenmode none\n") } else { String::new() };
     format!("{none}addr add {address}/30 dev {link}\nlink set {link} up\n")
 }
 
-/// Cuts the links of earlier jobs: a connection that nobody holds any more may keep its namespace for minutes. What the
-/// machine's connection tracking has of them goes, too.
+/// Deletes the links of earlier jobs: a connection that no process holds any more may keep its namespace for minutes.
+/// Also deletes their entries from the machine's connection tracking.
 ///
 /// # Errors
-/// A link does not go.
+/// A link cannot be deleted.
 pub(crate) async fn cut() -> anyhow::Result<()> {
     cut_all(links, |link| {
-        // It may go by itself meanwhile.
+        // The link may disappear by itself meanwhile.
         let _ = Command::new("ip").args(["link", "delete", link]).stderr(Stdio::null()).status();
     })
     .await?;
@@ -91,7 +94,8 @@ pub(crate) async fn cut() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A jail that was let go while it was made is made to its end, and its link comes after a first look.
+/// Deletes links until none is left. A jail that was dropped during its creation is created to the end, and its link
+/// may appear after the first check.
 async fn cut_all(
     mut links: impl FnMut() -> anyhow::Result<Vec<String>>,
     mut delete: impl FnMut(&str),
@@ -115,7 +119,7 @@ fn links() -> anyhow::Result<Vec<String>> {
     Ok(of_jobs(&String::from_utf8_lossy(&listed.stdout)))
 }
 
-/// The links of jobs in what `ip -o link show` prints: `7: ryjob12@if2: <BROADCAST…`.
+/// Returns the links of jobs from the output of `ip -o link show`: `7: ryjob12@if2: <BROADCAST…`.
 fn of_jobs(listed: &str) -> Vec<String> {
     let names = listed.lines().filter_map(|line| line.split(": ").nth(1)?.split('@').next());
     names.filter(|name| name.starts_with(LINK)).map(str::to_owned).collect()
@@ -124,7 +128,7 @@ fn of_jobs(listed: &str) -> Vec<String> {
 fn ip(batch: &str) -> anyhow::Result<()> {
     let mut child = Command::new("ip").args(["-batch", "-"]).stdin(Stdio::piped()).spawn().context("ip")?;
     let written = child.stdin.take().expect("it is piped").write_all(batch.as_bytes());
-    // How it ended tells more than that it did not read to the end.
+    // The exit status is more informative than the failed write.
     let status = child.wait()?;
     if !status.success() {
         bail!("ip: {status}: {}", batch.replace('\n', "; "));
@@ -140,18 +144,18 @@ fn sysctl(name: &str, value: &str) -> anyhow::Result<()> {
     fs::write(&path, value).context(path)
 }
 
-/// Where resolvers are named: as programs find them, and, where these are asked by way of one on this machine, by the
-/// services that run it.
+/// Files that name resolvers: the one that programs read, and those of the services that run a resolver on this
+/// machine, in case the first names only that one.
 const RESOLVERS: [&str; 3] =
     ["/etc/resolv.conf", "/run/systemd/resolve/resolv.conf", "/run/NetworkManager/no-stub-resolv.conf"];
 
-/// The `/etc/resolv.conf` of jobs.
+/// Returns the `/etc/resolv.conf` of jobs.
 pub(crate) fn resolvers() -> String {
     let files: Vec<String> = RESOLVERS.iter().filter_map(|file| fs::read_to_string(file).ok()).collect();
     resolv_conf(&files)
 }
 
-/// The first of these in which a server is named that a job can reach, without those that it cannot.
+/// Returns the first of these files that names a server that a job can reach, without the servers that it cannot reach.
 fn resolv_conf(files: &[String]) -> String {
     let reached = |line: &&str| match line.strip_prefix("nameserver") {
         None => !line.starts_with('#'),

@@ -1,6 +1,6 @@
-//! Histories of claims: trusted ones, pull requests, forks, failed and killed ones, full disks, and losses of power at
-//! every step of a promotion. Each claim writes words of its own; none may ever read a word of one that was not
-//! promoted, or of another repository. In a model of 10 000 histories, and in 1 000 on real overlays.
+//! Tests histories of claims: trusted ones, pull requests, forks, failed and killed ones, full disks, and power losses
+//! at every step of a promotion. Each claim writes words of its own; no claim may ever read a word of one that was not
+//! promoted, or of another repository. Runs 10 000 histories in a model, and 1 000 on real overlays.
 //! Over 400 lines: the model and the disk have the same ends and the same planted mistakes.
 
 use std::collections::BTreeMap;
@@ -18,24 +18,24 @@ use super::store::{KeptStore, Promoted};
 const UID: u32 = 64_017;
 const REPOSITORIES: [&str; 2] = ["acme/api", "acme/web"];
 
-/// How a claim ends.
+/// The end of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// A run of a trusted branch, whose jobs succeeded: the only one that is promoted.
+    /// A run of a trusted branch in which all jobs succeeded: the only one that is promoted.
     Trusted,
     PullRequest,
     Fork,
-    /// A run of a trusted branch, of which a job failed.
+    /// A run of a trusted branch in which a job failed.
     Failed,
-    /// One that was cancelled, or lost its machine's agent.
+    /// A run that was cancelled, or that lost its machine's agent.
     Killed,
-    /// GitHub does not answer in time: the record has no word on this claim, or still that on an earlier one.
+    /// GitHub does not answer in time: the record has no verdict on this claim, or still the one on an earlier claim.
     Unanswered,
     /// A trusted run on a full disk: its layer cannot be kept.
     DiskFull,
-    /// The power was lost in the middle: at the start the store recovers.
+    /// The power was lost in the middle: the store recovers at the start.
     PowerLost,
-    /// Its runner was cleaned away in the middle, and its next one began anew.
+    /// The runner was cleaned up in the middle, and the next runner started from the beginning.
     Renewed,
 }
 
@@ -54,7 +54,7 @@ const ENDS: [End; 11] = [
 ];
 
 impl End {
-    /// The operator's answer to what the claim wrote, by GitHub's record; none where GitHub gives no answer.
+    /// Returns the operator's verdict on the claim's writes, from GitHub's record; `None` if GitHub does not answer.
     fn verdict(self) -> Option<bool> {
         match self {
             Self::Trusted | Self::DiskFull | Self::PowerLost => Some(true),
@@ -64,21 +64,22 @@ impl End {
     }
 }
 
-/// What a machine would do wrong; the histories must find it.
+/// A bug of a machine that the histories must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Bug {
     None,
-    /// It promotes where nobody said so.
+    /// Promotes without a verdict.
     NoVerdict,
-    /// It takes the word on an earlier claim for one on this.
+    /// Uses the verdict on an earlier claim for this one.
     AnothersVerdict,
-    /// It promotes whatever the answer is.
+    /// Promotes regardless of the verdict.
     AnyVerdict,
 }
 
 const BUGS: [Bug; 3] = [Bug::NoVerdict, Bug::AnothersVerdict, Bug::AnyVerdict];
 
-/// Whether a machine promotes what a claim wrote, by the word that its record has on it or on an earlier claim.
+/// Returns whether a machine promotes a claim's writes, given the verdict in its record on this claim or an earlier
+/// one.
 fn promotes(bug: Bug, claim: usize, word: Option<(usize, bool)>) -> bool {
     let answered = word.filter(|(of, _)| *of == claim);
     match bug {
@@ -93,13 +94,13 @@ fn keep() -> Keep {
     serde_json::from_value(serde_json::json!({"name": "cache", "path": "~/.cache/x"})).unwrap()
 }
 
-/// A store as the model has it: the words that a generation of each repository holds.
+/// A model of the store: the words in the generation of each repository.
 #[derive(Default)]
 struct Model {
     generations: BTreeMap<usize, BTreeMap<String, String>>,
 }
 
-/// What a claim does to a directory: writes a word under a name, or removes a name.
+/// Generates a claim's changes to a directory: each writes a word to a name, or removes a name.
 fn changes(random: &mut StdRng, claim: usize) -> Vec<(String, Option<String>)> {
     let number = random.random_range(0..5);
     (0..number)
@@ -123,7 +124,7 @@ impl Model {
     }
 }
 
-/// Whether each of these words is of a claim that succeeded, was trusted, and was of this repository.
+/// Checks that each of these words is from a trusted claim of this repository that succeeded.
 fn only_trusted(
     words: &BTreeMap<String, String>,
     trusted: &BTreeMap<usize, usize>,
@@ -136,7 +137,7 @@ fn only_trusted(
     }
 }
 
-/// One history of claims in the model.
+/// Runs one history of claims in the model.
 fn modelled(seed: u64, bug: Bug) -> Result<(), String> {
     let mut random = StdRng::seed_from_u64(seed);
     let (mut model, mut trusted, mut word) = (Model::default(), BTreeMap::new(), None);
@@ -146,12 +147,12 @@ fn modelled(seed: u64, bug: Bug) -> Result<(), String> {
         only_trusted(&found, &trusted, repository)?;
         let made = changes(&mut random, claim);
         let end = ENDS[random.random_range(0..ENDS.len())];
-        // By the kind of the run alone, and not by what the machine makes of the operator's word.
+        // Decided by the kind of the run alone, independent of how the machine interprets the verdict.
         if matches!(end, End::Trusted | End::PowerLost) {
             trusted.insert(claim, repository);
         }
         word = end.verdict().map(|yes| (claim, yes)).or(word);
-        // Either the old one or the new one, and nothing between.
+        // Either the old generation or the new one, and nothing between.
         let whole = end != End::DiskFull && (end != End::PowerLost || random.random_bool(0.5));
         if whole && promotes(bug, claim, word) {
             model.promote(repository, &made);
@@ -176,7 +177,7 @@ fn the_histories_find_a_promotion_without_a_verdict_and_others_of_its_kind() {
     }
 }
 
-/// The words in a tree.
+/// Returns the words in a tree.
 fn words(tree: &Path) -> BTreeMap<String, String> {
     let (mut found, mut open) = (BTreeMap::new(), vec![tree.to_owned()]);
     while let Some(dir) = open.pop() {
@@ -193,7 +194,8 @@ fn words(tree: &Path) -> BTreeMap<String, String> {
     found
 }
 
-/// Nothing in a generation is a device, a pipe or a socket, lends rights, has attributes, or is somebody else's.
+/// Checks that a generation contains no device, pipe, socket, set-user-id or set-group-id bit, attribute, or file of
+/// another user.
 fn only_plain(tree: &Path) {
     for entry in fs::read_dir(tree).unwrap().flatten() {
         let (path, found) = (entry.path(), entry.metadata().unwrap());
@@ -229,15 +231,14 @@ fn overlay(kept: &crate::host::jail::kept_mount::KeptMount, place: &Path) -> Mou
     Mounted(place.to_owned())
 }
 
-/// Past the capture of what passing tests print: what was not tried must not look tried.
+/// Prints past the capture of the output of passing tests: a test that did not run must not look as if it had.
 fn aloud(why: &str) {
     let text = format!("\n******\nkeep/histories.rs: NOT RUN: {why}\n******\n");
     std::io::Write::write_all(&mut std::io::stderr(), text.as_bytes()).unwrap();
 }
 
-/// Calls a test of this file that is otherwise left out, in a mount namespace of its own. In the one that all share,
-/// any process that makes itself a namespace meanwhile gets a copy of the overlays, and they are still mounted there
-/// when the test has ended them.
+/// Runs an ignored test of this file in its own mount namespace. In the shared one, any process that creates a
+/// namespace meanwhile gets a copy of the overlays, which are still mounted there after the test has unmounted them.
 fn apart(test: &str) {
     let machine = || {
         let mut command = Command::new("unshare");
@@ -264,7 +265,7 @@ fn apart(test: &str) {
     println!("{said}");
 }
 
-/// A small disk in memory, which keeps what overlays note.
+/// Mounts a small disk in memory that stores the attributes of overlays.
 fn arena() -> (tempfile::TempDir, Mounted) {
     let dir = tempfile::tempdir().unwrap();
     let options = Some("size=8m,mode=0700");
@@ -274,14 +275,14 @@ fn arena() -> (tempfile::TempDir, Mounted) {
     (dir, mounted)
 }
 
-/// Writes as a job does, and leaves what no cache should hold.
+/// Writes as a job does, and leaves files that no cache should contain.
 fn write(place: &Path, changes: &[(String, Option<String>)], random: &mut StdRng) {
     for (name, word) in changes {
         let path = place.join(name);
         match word {
             Some(word) => {
                 fs::create_dir_all(path.parent().unwrap()).unwrap();
-                // Anew, as tools do; now and then in place.
+                // Creates the file anew, as tools do; now and then writes in place.
                 if random.random_bool(0.5) {
                     let _ = fs::remove_file(&path);
                 }
@@ -307,7 +308,7 @@ fn write(place: &Path, changes: &[(String, Option<String>)], random: &mut StdRng
     }
 }
 
-/// Takes what room a disk has left, until it is dropped.
+/// Fills the free space of a disk, until it is dropped.
 struct Full(PathBuf);
 
 impl Full {
@@ -327,7 +328,8 @@ impl Drop for Full {
     }
 }
 
-/// Ends a claim whose machine says that this is to be promoted, and what its repository has by right from then on.
+/// Ends a claim. The machine promotes its writes if `promoted` is set; `right` becomes the words that the repository
+/// may read from then on.
 fn finish(
     root: &Path,
     store: &KeptStore,
@@ -352,19 +354,19 @@ fn finish(
             drop(full);
         }
         End::DiskFull => {
-            // Nothing is small enough for a directory of no size; it begins anew.
+            // Nothing fits in a directory of size zero; it is dropped and starts empty.
             let mut none = keep.to_vec();
             none[0].max_gib = 0;
             let settled = store.settle(id, repository, &none, &names).unwrap();
             match &settled["cache"] {
                 Promoted::Dropped(_) => *right = BTreeMap::new(),
-                // Only directories are left in it, which take no room.
+                // Only directories are left in it, which take no space.
                 Promoted::As(_) => *right = after,
                 Promoted::Unchanged => {}
             }
         }
         End::PowerLost => {
-            // It was taken, and partly laid over a copy that never got its number.
+            // The layer was taken, and partly applied to a copy that was never numbered.
             fs::rename(root.join("keep/layers").join(id), root.join("keep/taken")).unwrap();
             store.recover().unwrap();
             assert!(!root.join("keep/taken").exists());
@@ -372,19 +374,20 @@ fn finish(
     }
 }
 
-/// One history on the disk; how often something was promoted, or the first word that somebody reads who may not.
+/// Runs one history on the disk. Returns the number of promotions, or the first word that a claim read without
+/// permission.
 fn history(root: &Path, seed: u64, bug: Bug) -> Result<u32, String> {
     let mut random = StdRng::seed_from_u64(seed);
     let place = root.join("place");
     let store = KeptStore::new(root.join("keep"), (UID, UID)).leaving_free(0);
     let (keep, home) = ([keep()], Path::new("/home/x"));
-    // The words that each repository has by right.
+    // The words that each repository may read.
     let (mut right, mut promotions) = ([BTreeMap::new(), BTreeMap::new()], 0);
     let mut word = None;
     fs::create_dir_all(&place).unwrap();
     for claim in 0..6 {
         let at = random.random_range(0..REPOSITORIES.len());
-        // As claims are named once in the world: a mount is known by the name in it.
+        // Claim names are unique: a mount is found by the name in it.
         let (id, repository) = (format!("i-{}.{seed}.{claim}", std::process::id()), REPOSITORIES[at]);
         let mut mounts = store.lend(&id, repository, &keep, home).unwrap();
         assert_eq!(mounts[0].path, home.join(".cache/x"));
@@ -424,7 +427,7 @@ fn tree(store: &KeptStore, repository: &str, keep: &Keep) -> Option<PathBuf> {
     (!kept[0].lower.ends_with("empty")).then(|| kept[0].lower.clone())
 }
 
-/// So many histories on real overlays, each in a directory of its own.
+/// Runs the histories of these seeds on real overlays, each in its own directory.
 fn histories(dir: &Path, seeds: std::ops::Range<u64>, bug: Bug) -> Vec<Result<u32, String>> {
     let one = |seed: u64| {
         let root = dir.join(seed.to_string());

@@ -1,6 +1,6 @@
-//! Makes the next generation out of the last one and a layer that a job wrote. Files of the last one are linked, those
-//! of the layer moved, so that no byte is copied. Nothing in the layer is believed but its plain files, directories and
-//! links: an overlay's own attributes are accepted only in the one form that these mounts can make.
+//! Builds the next generation from the last one and a layer that a job wrote. Files of the last generation are linked,
+//! those of the layer moved, so that no byte is copied. Nothing in the layer is trusted except its plain files,
+//! directories and links: an overlay's own attributes are accepted only in the one form that these mounts can create.
 
 use std::ffi::{CStr, CString, OsStr};
 use std::io;
@@ -14,16 +14,17 @@ use rustix::io::Errno;
 
 use crate::host::files::remove::{DIRECTORY, ENTRIES, by_number, remove};
 
-/// The deepest directory that is kept.
+/// Maximum depth of a kept directory.
 const DEEPEST: usize = 200;
-/// The most that the names of a file's attributes take, in bytes (`limits.h`: XATTR_LIST_MAX).
+/// The maximum size of the names of a file's attributes, in bytes (`limits.h`: XATTR_LIST_MAX).
 const NAMES: usize = 64 * 1024;
-/// By which an overlay notes that nothing below a directory shows through.
+/// Attribute with which an overlay marks that nothing below a directory shows through.
 const OPAQUE: &str = "trusted.overlay.opaque";
-/// By which it would take a directory, or the content of a file, from elsewhere: no mount of ours makes these.
+/// Attributes with which an overlay would take a directory, or the content of a file, from elsewhere: our mounts never
+/// create these.
 const ELSEWHERE: [&str; 2] = ["trusted.overlay.redirect", "trusted.overlay.metacopy"];
 
-/// How much a generation holds.
+/// The size of a generation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Size {
     /// Bytes on the disk.
@@ -32,19 +33,19 @@ pub(super) struct Size {
     pub(super) entries: u64,
 }
 
-/// Builds `next`, which is not there yet, from a generation, where there is one, and a layer, which is used up.
+/// Builds `next`, which must not exist yet, from a generation, if there is one, and a layer, which is consumed.
 ///
 /// # Guarantees
 /// - Nothing of the generation changes: its files are linked, and none is written, given away or renamed.
-/// - Each file of `next` that came from the layer is the owner's and has no attribute, no set-user or set-group bit;
-///   `next` holds plain files, directories and links only.
-/// - Nothing outside of the three directories is read or changed, whatever links the layer holds.
+/// - Each file of `next` that came from the layer belongs to the owner and has no attribute, no set-user or set-group
+///   bit; `next` holds plain files, directories and links only.
+/// - Nothing outside of the three directories is read or changed, regardless of the links in the layer.
 ///
 /// # Assumes
 /// - No process can change any of the three meanwhile.
 ///
 /// # Errors
-/// What cannot be kept; `next` is then to be removed.
+/// The file that cannot be kept; the caller must then remove `next`.
 pub(super) fn build(
     generation: Option<&Path>,
     layer: &Path,
@@ -62,7 +63,7 @@ pub(super) fn build(
     settle(&into, &look(&layer, c"")?, owner)
 }
 
-/// How much a tree holds.
+/// Returns the size of a tree.
 ///
 /// # Errors
 /// It cannot be read.
@@ -81,7 +82,7 @@ fn add(dir: &OwnedFd, size: &mut Size, depth: usize) -> io::Result<()> {
     })
 }
 
-/// Repeats a tree of ours in another place: directories anew, the rest by links.
+/// Copies a trusted tree to another place: directories are created, all other files are hard-linked.
 fn link(from: &OwnedFd, into: &OwnedFd, depth: usize) -> io::Result<()> {
     not_too_deep(depth)?;
     each(from, |name, found| {
@@ -95,7 +96,7 @@ fn link(from: &OwnedFd, into: &OwnedFd, depth: usize) -> io::Result<()> {
     })
 }
 
-/// Lays a layer over a tree of ours.
+/// Applies a layer to a trusted tree.
 fn apply(layer: &OwnedFd, into: &OwnedFd, owner: (Uid, Gid), depth: usize) -> io::Result<()> {
     not_too_deep(depth)?;
     each(layer, |name, found| match kind(found) {
@@ -115,7 +116,7 @@ fn apply(layer: &OwnedFd, into: &OwnedFd, owner: (Uid, Gid), depth: usize) -> io
             from_nowhere_else(&attribute_path(layer, name))?;
             bare(&attribute_path(layer, name))?;
             own(layer, name, owner)?;
-            // After the owner: to give a file away takes these bits, too.
+            // After the change of owner, because that clears these bits, too.
             rustix::fs::chmodat(layer, name, plain(found), AtFlags::empty())?;
             take(layer, name, into)
         }
@@ -123,7 +124,7 @@ fn apply(layer: &OwnedFd, into: &OwnedFd, owner: (Uid, Gid), depth: usize) -> io
             own(layer, name, owner)?;
             take(layer, name, into)
         }
-        // By which an overlay notes that something was removed.
+        // Entry with which an overlay marks a removed file.
         FileType::CharacterDevice if (found.stx_rdev_major, found.stx_rdev_minor) == (0, 0) => {
             clear(into, name, kind_at(into, name)?)
         }
@@ -135,7 +136,7 @@ fn apply(layer: &OwnedFd, into: &OwnedFd, owner: (Uid, Gid), depth: usize) -> io
     })
 }
 
-/// Moves a file of the layer to the place that it covers.
+/// Moves a file of the layer to the path that it covers.
 fn take(layer: &OwnedFd, name: &CStr, into: &OwnedFd) -> io::Result<()> {
     if kind_at(into, name)? == Some(FileType::Directory) {
         clear(into, name, Some(FileType::Directory))?;
@@ -143,7 +144,7 @@ fn take(layer: &OwnedFd, name: &CStr, into: &OwnedFd) -> io::Result<()> {
     Ok(rustix::fs::renameat(layer, name, into, name)?)
 }
 
-/// Removes what is there under a name.
+/// Removes the existing entry of this name.
 fn clear(dir: &OwnedFd, name: &CStr, there: Option<FileType>) -> io::Result<()> {
     match there {
         None => Ok(()),
@@ -152,7 +153,7 @@ fn clear(dir: &OwnedFd, name: &CStr, there: Option<FileType>) -> io::Result<()> 
     }
 }
 
-/// Gives a directory of ours the owner, rights and times of another, without the bits that lend rights.
+/// Sets the owner, mode and times of a trusted directory to those of another, without the set-user and set-group bits.
 fn settle(dir: &OwnedFd, like: &Statx, (uid, gid): (Uid, Gid)) -> io::Result<()> {
     rustix::fs::fchown(dir, Some(uid), Some(gid))?;
     rustix::fs::fchmod(dir, plain(like))?;
@@ -199,14 +200,14 @@ fn value(path: &Path, name: &str) -> io::Result<Option<Vec<u8>>> {
     }
 }
 
-/// Takes every attribute and access control list off a file.
+/// Removes every attribute and access control list from a file.
 fn bare(path: &Path) -> io::Result<()> {
     let mut names = Vec::with_capacity(NAMES);
     match rustix::fs::llistxattr(path, rustix::buffer::spare_capacity(&mut names)) {
         Ok(_) | Err(Errno::NOTSUP) => {}
         Err(error) => return Err(error.into()),
     }
-    // The labels of a security module are the system's, not a job's.
+    // The labels of a security module belong to the system, not to a job.
     let given = |name: &&[u8]| !name.is_empty() && **name != *b"security.selinux";
     for name in names.split(|b| *b == 0).filter(given) {
         match rustix::fs::lremovexattr(path, name) {
@@ -221,7 +222,7 @@ fn each(dir: &OwnedFd, mut act: impl FnMut(&CStr, &Statx) -> io::Result<()>) -> 
     names(dir)?.iter().try_for_each(|name| act(name, &look(dir, name)?))
 }
 
-/// Read before anything is done, so that its room is free again on the way down.
+/// Reads all names before anything is changed, so that the buffer is free again on the way down.
 fn names(dir: &OwnedFd) -> io::Result<Vec<CString>> {
     let mut names: Vec<CString> = Vec::new();
     let mut buffer = [MaybeUninit::<u8>::uninit(); ENTRIES];
@@ -264,7 +265,7 @@ fn not_too_deep(depth: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// A name for an entry of an open directory.
+/// Returns a path for an entry of an open directory.
 fn attribute_path(dir: &OwnedFd, name: &CStr) -> PathBuf {
     Path::new(&by_number(dir)).join(OsStr::from_bytes(name.to_bytes()))
 }

@@ -1,21 +1,21 @@
-//! Which generations a machine has room for: pure, so that every mixture of ages and sizes can be tried.
+//! Selects the generations that a machine has no room for. Pure, so that every mixture of ages and sizes can be tested.
 
 use std::time::{Duration, SystemTime};
 
 use runyard_core::model::MOST_REPORTED;
 
-/// A generation, as far as its removal depends on it.
+/// A generation, with the facts that its removal depends on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Held {
-    /// When a claim last used it.
+    /// The time at which a claim last used it.
     pub(super) used: SystemTime,
-    /// For how long it is kept unused.
+    /// How long it is kept unused.
     pub(super) keeps: Duration,
-    /// How much its removal frees, in bytes.
+    /// The space that its removal frees, in bytes.
     pub(super) bytes: u64,
 }
 
-/// Which of these go, by their place in the list: those that are too old, then the least recently used ones until no
+/// Returns the indices of the generations to remove: those that are too old, then the least recently used ones until no
 /// more are left than a record shows, and `short` bytes are freed.
 pub(super) fn leaving(held: &[Held], now: SystemTime, short: u64) -> Vec<usize> {
     let age = |one: &Held| now.duration_since(one.used).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What the executor does with kept directories in the course of a claim.
+//! The executor's operations on kept directories during a claim.
 
 use std::io;
 
@@ -11,8 +11,9 @@ use crate::host::jail::StandingJail;
 use crate::task::{Holder, TaskOutcome};
 
 impl Host {
-    /// The jail of a claim's runner, with what is kept mounted in it: one that was prepared has nothing, and makes
-    /// place for another. A claim whose class keeps nothing, or whose repository is not known, has what it had.
+    /// Returns the jail of a claim's runner, with the kept directories mounted. A prepared jail has no such mounts and
+    /// is replaced by a new one. If the claim's class keeps nothing, or its repository is not known, the prepared jail
+    /// is returned.
     pub(in crate::host) async fn with_kept(
         &self,
         prepared: Option<StandingJail>,
@@ -36,7 +37,8 @@ impl Host {
         self.jail_for(dirs, &self.layout.run_log(), true, mounts)
     }
 
-    /// Between two runners of a claim: the next begins at what was kept before the claim.
+    /// Resets the kept directories between two runners of a claim: the next runner sees the state from before the
+    /// claim.
     pub(in crate::host) async fn begin_layers_anew(&self, claim: &ClaimId) -> Result<(), String> {
         let Some(keeps) = self.keeps.clone() else { return Ok(()) };
         let name = directory_name(claim);
@@ -44,7 +46,7 @@ impl Host {
         forgotten.map_err(|error| detail("its kept directories", &error.to_string(), &[]))
     }
 
-    /// Keeps what a claim wrote into the directories of these names, and removes what it wrote into others.
+    /// Keeps the claim's writes to the directories of these names, and removes its writes to all others.
     pub(in crate::host) async fn settle(
         &self,
         claim: &ClaimId,

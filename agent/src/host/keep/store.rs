@@ -1,5 +1,5 @@
-//! The store of generations and layers on the disk. What it holds after a crash or a loss of power at any moment is
-//! whole: a generation is built beside the last one and gets its number by one rename, after it is on the disk.
+//! The store of generations and layers on the disk. It is complete after a crash or a power loss at any moment: a
+//! generation is built beside the last one and gets its number by one rename, after it was written to the disk.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -23,23 +23,23 @@ use crate::system::disk;
 
 const GIB: u64 = 1 << 30;
 const DAY: Duration = Duration::from_secs(86_400);
-/// What is left free of a disk at least: a tenth of it, and no more than this.
+/// Upper bound of the space that is left free, which is a tenth of the disk.
 const FLOOR: u64 = 10 * GIB;
-/// A generation while it is built.
+/// Directory of a generation while it is built.
 const NEXT: &str = "next";
 
-/// What became of a claim's layer.
+/// The result for a claim's layer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Promoted {
-    /// It is part of this generation now.
+    /// The layer is part of this generation now.
     As(u64),
-    /// Nothing had been written.
+    /// The layer was empty.
     Unchanged,
-    /// It was removed, and why.
+    /// The layer was removed, for this reason.
     Dropped(String),
 }
 
-/// What is written beside a generation.
+/// The metadata that is stored beside a generation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct About {
@@ -69,17 +69,17 @@ impl Generation {
 pub struct KeptStore {
     root: PathBuf,
     owner: (u32, u32),
-    /// How many bytes of the disk are left free at least; by its size where not given.
+    /// The number of bytes of the disk to leave free; derived from the size of the disk if `None`.
     floor: Option<u64>,
 }
 
 impl KeptStore {
-    /// The store in a directory of root's; its files are the owner's (uid and gid).
+    /// Creates a store in a directory of root; its files belong to `owner` (uid and gid).
     pub fn new(root: impl Into<PathBuf>, owner: (u32, u32)) -> Self {
         Self { root: root.into(), owner, floor: None }
     }
 
-    /// The same, with this many bytes left free at least.
+    /// Sets the number of bytes to leave free.
     #[must_use]
     pub fn leaving_free(self, floor: u64) -> Self {
         Self { floor: Some(floor), ..self }
@@ -97,10 +97,10 @@ impl KeptStore {
         self.root.join("taken")
     }
 
-    /// Removes what an agent that was killed had begun. The layers of a claim stay: its jobs may still run.
+    /// Removes the unfinished work of an agent that was killed. The layers of a claim remain: its jobs may still run.
     ///
     /// # Errors
-    /// Something does not go.
+    /// Something cannot be removed.
     pub fn recover(&self) -> io::Result<()> {
         if !self.root.exists() {
             return Ok(());
@@ -118,11 +118,11 @@ impl KeptStore {
         Ok(())
     }
 
-    /// What a claim of a repository mounts: the newest generation of each name, and a layer of its own, which it has
-    /// already if its runner is started again. Whatever another claim left goes. No generation goes from below a layer.
+    /// Returns the mounts for a claim: the newest generation of each name, and its own layer, which already exists if
+    /// its runner is restarted. Removes the layers of other claims, but never a generation below a layer.
     ///
     /// # Errors
-    /// The directories cannot be made.
+    /// The directories cannot be created.
     pub fn lend(
         &self,
         claim: &str,
@@ -153,7 +153,7 @@ impl KeptStore {
             let (upper, work) = (layer.join("upper"), layer.join("work"));
             disk::private_dir(&work)?;
             if upper.symlink_metadata().is_err() {
-                // The number of the generation below it, or null.
+                // The number of the generation below the layer, or null.
                 let base = serde_json::to_vec(&generation.as_ref().map(|generation| generation.number))?;
                 fs::write(layer.join("base"), base)?;
                 fs::create_dir(&upper)?;
@@ -166,10 +166,10 @@ impl KeptStore {
         Ok(mounts)
     }
 
-    /// Removes a claim's layers while the claim goes on: its next job begins at the generation again.
+    /// Removes a claim's layers while the claim continues: its next job starts from the generation again.
     ///
     /// # Errors
-    /// They are still mounted, or do not go.
+    /// The layers are still mounted, or cannot be removed.
     pub fn forget(&self, claim: &str) -> io::Result<()> {
         let layers = self.layers().join(claim);
         if layers.symlink_metadata().is_err() {
@@ -182,14 +182,14 @@ impl KeptStore {
     /// Ends a claim: the layers of these names become generations, the others are removed.
     ///
     /// # Guarantees
-    /// - A layer that is not named is never read, and none is left.
-    /// - Each generation is the one before or the one after, whenever this is cut short.
+    /// - A layer that is not named is never read, and no layer is left.
+    /// - Each generation is the one before or the one after, even if this is interrupted.
     ///
     /// # Assumes
     /// - No process of the claim is alive.
     ///
     /// # Errors
-    /// A layer is still mounted: the machine is not to be used again.
+    /// A layer is still mounted: the machine must not be used again.
     pub fn settle(
         &self,
         claim: &str,
@@ -205,7 +205,7 @@ impl KeptStore {
         still(&layers)?;
         let taken = self.taken();
         remove(&taken)?;
-        // From now on a restart removes it, so that nothing is laid over a generation twice.
+        // From here on a restart removes the layers, so that none is applied to a generation twice.
         fs::rename(&layers, &taken)?;
         for keep in keep.iter().filter(|keep| taken.join(&keep.name).symlink_metadata().is_ok()) {
             let promoted = if names.contains(&keep.name) {
@@ -221,7 +221,7 @@ impl KeptStore {
         Ok(became)
     }
 
-    /// Lays a layer, which holds no more than changes, over the generation that its claim read, and over no other.
+    /// Applies a layer, which only contains changes, to the generation that its claim read, and to no other.
     fn promote(&self, layer: &Path, repository: &str, keep: &Keep) -> io::Result<Promoted> {
         let upper = layer.join("upper");
         if fs::read_dir(&upper)?.next().is_none() {
@@ -267,7 +267,7 @@ impl KeptStore {
         let merge::Size { bytes, entries } = measure(&tree)?;
         let most = u64::from(keep.max_gib) * GIB;
         if bytes > most {
-            // It begins anew: a generation that only grows would otherwise never be written again.
+            // The directory starts empty again: otherwise a generation that only grows would never be written again.
             if let Some(last) = last {
                 remove(&last.dir)?;
             }
@@ -284,7 +284,7 @@ impl KeptStore {
         Ok(rustix::fs::syncfs(File::open(next)?)?)
     }
 
-    /// What is kept, the last used first, as the agent's record shows it.
+    /// Returns the kept directories, the most recently used first, as the agent's record lists them.
     ///
     /// # Errors
     /// The disk cannot be read.
@@ -303,7 +303,7 @@ impl KeptStore {
         Ok(kept)
     }
 
-    /// Removes generations until nothing is too old, none too many, and the disk has its floor free.
+    /// Removes generations until none is too old, there are not too many, and enough of the disk is free.
     fn make_room(&self) -> io::Result<()> {
         let all = self.all()?;
         let disk = rustix::fs::statvfs(&self.root)?;
@@ -331,7 +331,7 @@ impl KeptStore {
         Ok(all)
     }
 
-    /// The directories of each name and repository.
+    /// Returns the directories of each name and repository.
     fn places(&self) -> io::Result<Vec<PathBuf>> {
         let mut places = Vec::new();
         let names = match fs::read_dir(self.generations()) {
@@ -346,7 +346,7 @@ impl KeptStore {
         Ok(places)
     }
 
-    /// The newest generation of a place. What cannot be read of it removes it.
+    /// Returns the newest generation of a directory. Removes those that cannot be read.
     fn newest(&self, place: &Path) -> io::Result<Option<Generation>> {
         let mut found = numbered(place)?;
         found.retain(|(_, number)| number.is_some());
@@ -368,8 +368,8 @@ impl KeptStore {
         Ok(None)
     }
 
-    /// Where the generations of a name and a repository are. Another path is another directory: tools write their own
-    /// place into what they keep.
+    /// Returns the directory for the generations of a name and a repository. Another path has another directory,
+    /// because tools write their own path into their files.
     fn place(&self, name: &str, repository: &str, path: &str) -> PathBuf {
         let digest = Sha256::digest(format!("{repository}\n{path}"));
         let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -377,7 +377,7 @@ impl KeptStore {
     }
 }
 
-/// What is in a place, with the numbers of generations.
+/// Returns the entries of a directory, with the numbers of generations.
 fn numbered(place: &Path) -> io::Result<Vec<(PathBuf, Option<u64>)>> {
     let entries = match fs::read_dir(place) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -392,7 +392,7 @@ fn numbered(place: &Path) -> io::Result<Vec<(PathBuf, Option<u64>)>> {
         .collect()
 }
 
-/// Notes that it is used now.
+/// Sets the time of the last use to now.
 fn touch(dir: &Path) -> io::Result<()> {
     let now = rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW };
     let times = Timestamps { last_access: now, last_modification: now };

@@ -12,13 +12,13 @@ fn keep(name: &str, path: &str) -> Keep {
     serde_json::from_value(serde_json::json!({"name": name, "path": path})).unwrap()
 }
 
-/// A store of this user's own, so that it needs no root.
+/// Creates a store that belongs to the current user, so that it needs no root.
 fn store(root: &Path) -> KeptStore {
     let (uid, gid) = (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw());
     KeptStore::new(root.join("keep"), (uid, gid)).leaving_free(0)
 }
 
-/// A claim that writes one file and is promoted or not.
+/// Runs a claim that writes one file, and promotes its layer if it is named.
 fn claim(store: &KeptStore, id: &str, repository: &str, keep: &[Keep], names: &[&str]) -> Promoted {
     let mounts = store.lend(id, repository, keep, Path::new("/home/x")).unwrap();
     fs::write(mounts[0].upper.join("file"), id).unwrap();
@@ -72,7 +72,7 @@ fn a_crash_at_any_moment_leaves_the_old_generation_or_the_new_one() {
     let mounts = store.lend("c2", "acme/web", &keep, Path::new("/home/x")).unwrap();
     let place = mounts[0].lower.parent().unwrap().parent().unwrap().to_owned();
     fs::write(mounts[0].upper.join("file"), "c2").unwrap();
-    // While the next one was built.
+    // While the next generation was built.
     fs::create_dir_all(place.join("next/tree")).unwrap();
     fs::write(place.join("next/tree/file"), "half").unwrap();
     fs::create_dir_all(dir.path().join("keep/taken/npm/upper")).unwrap();
@@ -80,14 +80,14 @@ fn a_crash_at_any_moment_leaves_the_old_generation_or_the_new_one() {
     assert!(!place.join("next").exists() && !dir.path().join("keep/taken").exists());
     assert!(mounts[0].upper.join("file").exists(), "its jobs may still run");
     assert_eq!(found(&store, "acme/web", &keep).as_deref(), Some("c1"));
-    // After it got its number, before the last one went.
+    // After the next generation got its number, before the last one was removed.
     fs::create_dir_all(place.join("2/tree")).unwrap();
     fs::write(place.join("2/tree/file"), "whole").unwrap();
     fs::copy(place.join("1/about"), place.join("2/about")).unwrap();
     store.recover().unwrap();
     assert!(!place.join("1").exists());
     assert_eq!(found(&store, "acme/web", &keep).as_deref(), Some("whole"));
-    // What cannot be read goes, and nothing else.
+    // Unreadable generations are removed, and nothing else.
     fs::write(place.join("2/about"), "{").unwrap();
     assert_eq!(found(&store, "acme/web", &keep), None);
     assert_eq!(claim(&store, "c3", "acme/web", &keep, &["npm"]), Promoted::As(1));
@@ -111,7 +111,7 @@ fn a_layer_is_laid_over_the_generation_below_it_although_the_disk_is_short() {
 
 #[test]
 fn a_layer_whose_generation_is_gone_is_dropped() {
-    /// What becomes of a generation and of the layer over it.
+    /// Damages a generation or the layer above it.
     type Spoil = fn(&Path, &Path);
     let npm = [keep("npm", "~/.npm")];
     let spoils: [(&str, Spoil); 4] = [

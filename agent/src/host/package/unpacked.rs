@@ -1,7 +1,8 @@
-//! The unpacked runner package: one of each version for the whole machine. A claim gets the runner's programs from there
-//! and copies of the few other files. Where jobs are isolated, the programs are mounted read-only into the claim's jails.
-//! Where jobs have a user of their own, they are hard links to files that stay root's. Where jobs run as the agent's own
-//! user, who could change either, they are copies of files that are still as they were unpacked.
+//! The unpacked runner package: one of each version for the whole machine. A claim gets the runner's programs from
+//! there and copies of the few other files. Where jobs are isolated, the programs are mounted read-only into the
+//! claim's jails. Where jobs have their own user, the programs are hard links to files that remain root's. Where jobs
+//! run as the agent's own user and could change either, they are copies of files that are verified to be unchanged
+//! since they were unpacked.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read};
@@ -17,25 +18,26 @@ use crate::host::files::remove::remove;
 use crate::host::{Host, PackageSource};
 use crate::system::disk;
 
-/// What a runner only reads of its package: its programs, and the versions of node that it brings. Nearly all of ten
-/// thousand files are there.
+/// Directories of the package that a runner only reads: its programs, and the versions of node that it includes. They
+/// contain nearly all of its ten thousand files.
 pub(crate) const PROGRAMS: [&str; 2] = ["bin", "externals"];
-/// What nobody but the agent's user may do with what is unpacked, whatever the archive says.
+/// Mode bits that are removed from unpacked files, whatever the archive contains: only the agent's user may write to
+/// them.
 const OTHERS_WRITE: u32 = 0o022;
 
-/// What this agent knows of one package; whoever unpacks it holds this.
+/// The state of one package. The lock is held while the package is unpacked.
 pub(crate) type Slot = Arc<Mutex<Option<Whole>>>;
 
-/// A package that is unpacked whole.
+/// A package that is completely unpacked.
 pub(crate) struct Whole {
-    /// By which a change is found, where jobs could make one.
+    /// Detects changes, if jobs could make any.
     seal: Option<Seal>,
 }
 
 /// How a claim gets the programs of its runner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Share {
-    /// Mounted in its jails, on directories that are empty outside.
+    /// Mounted in its jails, on directories that are empty outside of them.
     Mounted,
     /// As hard links.
     Linked,
@@ -43,25 +45,25 @@ pub(crate) enum Share {
     Copied,
 }
 
-/// What was found where a package should be.
+/// The result of a check for an unpacked package.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// It is unpacked, and whole.
+    /// It is completely unpacked.
     Whole,
-    /// Neither it nor its archive is there.
+    /// Neither the package nor its archive exists.
     Nothing,
-    /// Its archive was another, of this digest, and is removed.
+    /// Its archive had this other digest, and was removed.
     Other(String),
 }
 
-/// Where a package is, and whose jobs could reach it.
+/// The files of a package, and whether jobs could reach them.
 struct Place {
     tree: PathBuf,
     archive: PathBuf,
-    /// Says of the tree that all of it is on the disk.
+    /// Marker that the complete tree is on the disk.
     complete: PathBuf,
     sha256: String,
-    /// Whether jobs have a user of their own: then nobody but root reaches what is there.
+    /// Whether jobs have their own user: then only root can reach these files.
     apart: bool,
 }
 
@@ -76,12 +78,12 @@ impl Host {
         }
     }
 
-    /// Where a package is unpacked.
+    /// Returns the directory in which a package is unpacked.
     pub(crate) fn tree(&self, package: &PackageSource) -> PathBuf {
         self.layout.package().join(&package.sha256)
     }
 
-    /// How a claim's runner gets its programs on this machine.
+    /// Returns how a claim's runner gets its programs on this machine.
     pub(crate) fn share(&self) -> Share {
         match (&self.settings.account, &self.settings.isolation) {
             (Some(_), Some(_)) => Share::Mounted,
@@ -95,11 +97,11 @@ impl Host {
         slots.entry(package.sha256.clone()).or_default().clone()
     }
 
-    /// Sees whether a package is unpacked and whole, and unpacks it if its archive is there. It goes on, and keeps who
-    /// wants the same waiting, if nobody waits for it any more.
+    /// Checks whether a package is completely unpacked, and unpacks it if its archive exists. The work continues if the
+    /// caller is cancelled, and other callers for the same package wait until it ends.
     ///
     /// # Errors
-    /// The disk does not take it.
+    /// A file cannot be written.
     pub(crate) async fn look_at(
         &self,
         package: &PackageSource,
@@ -117,7 +119,8 @@ impl Host {
         Ok(looked)
     }
 
-    /// In the background, for it takes as long as the disk does: what was unpacked is there after a loss of power.
+    /// Syncs the unpacked package in the background, because this takes as long as the disk needs. Afterwards the
+    /// package survives a power loss.
     fn complete_later(&self, package: &PackageSource) {
         let place = self.place_of(package);
         if place.apart && !place.complete.exists() {
@@ -129,10 +132,10 @@ impl Host {
         }
     }
 
-    /// Fills a claim's directory of a runner, which must not exist, where no job can reach yet.
+    /// Creates and fills a claim's directory for a runner, at a path that no job can reach yet.
     ///
     /// # Errors
-    /// The package cannot be had, or the disk does not take it.
+    /// The package is not available, or a file cannot be written.
     pub(crate) async fn furnished(&self, into: PathBuf, share: Share) -> io::Result<()> {
         let package = self.package().map_err(io::Error::other)?;
         let tree = self.fetch(&package).await.map_err(io::Error::other)?;
@@ -140,7 +143,7 @@ impl Host {
     }
 }
 
-/// Sees whether a package is unpacked and whole, and unpacks it if its archive is there.
+/// Checks whether a package is completely unpacked, and unpacks it if its archive exists.
 fn found(place: &Place, slot: &mut Option<Whole>) -> io::Result<Found> {
     if let Some(whole) = slot {
         match &whole.seal {
@@ -166,7 +169,8 @@ fn found(place: &Place, slot: &mut Option<Whole>) -> io::Result<Found> {
     Ok(found)
 }
 
-/// Whether an earlier agent unpacked all of it, or the machine's image brought it: root says so, whom no job is.
+/// Returns whether an earlier agent unpacked the package completely, or the machine's image included it: the marker
+/// belongs to root, and no job runs as root.
 fn was_completed(place: &Place) -> bool {
     let own = |path: &Path| {
         let found = path.symlink_metadata().ok()?;
@@ -176,8 +180,8 @@ fn was_completed(place: &Place) -> bool {
         && own(&place.tree).is_some_and(|tree| tree.is_dir())
 }
 
-/// Once all of a package is on the disk, says so: an agent that is started after a loss of power finds it whole. Its
-/// archive is not needed any more then.
+/// Syncs a package and creates its marker: an agent that starts after a power loss then finds the package complete. The
+/// archive is no longer needed and is removed.
 fn complete(place: &Place) -> io::Result<()> {
     let tree = disk::open_dir(&place.tree)?;
     rustix::fs::syncfs(&tree)?;
@@ -185,11 +189,11 @@ fn complete(place: &Place) -> io::Result<()> {
     remove(&place.archive)
 }
 
-/// Unpacks an archive into a directory that must not exist, and checks it as it goes. Of another than the right one
-/// nothing stays, nor the archive.
+/// Unpacks an archive into a directory that must not exist, and computes its digest meanwhile. If the digest is wrong,
+/// the directory and the archive are removed.
 ///
 /// # Errors
-/// The disk does not take it.
+/// A file cannot be written.
 fn unpack(archive: &Path, sha256: &str, into: &Path) -> io::Result<Found> {
     let file = match File::open(archive) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::Nothing),
@@ -200,7 +204,7 @@ fn unpack(archive: &Path, sha256: &str, into: &Path) -> io::Result<Found> {
     let mut tar = tar::Archive::new(GzDecoder::new(&mut read));
     tar.set_mask(OTHERS_WRITE);
     let unpacked = tar.unpack(into);
-    // What the archive ends with is none of the files', and of the digest all the same.
+    // The end of the archive contains no files, but it is part of the digest.
     io::copy(&mut read, &mut io::sink()).map_err(|e| disk::at(archive, &e))?;
     let found: String = read.hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
     if found == sha256 {
@@ -212,7 +216,7 @@ fn unpack(archive: &Path, sha256: &str, into: &Path) -> io::Result<Found> {
     Ok(Found::Other(found))
 }
 
-/// What is read from a file, and its digest.
+/// A reader that computes the digest of a file.
 struct Hashing {
     from: File,
     hasher: Sha256,
@@ -226,10 +230,10 @@ impl Read for Hashing {
     }
 }
 
-/// Fills a directory of a runner from the unpacked package.
+/// Fills a runner's directory from the unpacked package.
 ///
 /// # Errors
-/// The disk does not take it.
+/// A file cannot be written.
 pub(crate) fn furnish(tree: &Path, into: &Path, share: Share) -> io::Result<()> {
     fs::create_dir(into).map_err(|e| disk::at(into, &e))?;
     for entry in fs::read_dir(tree).map_err(|e| disk::at(tree, &e))? {
@@ -245,7 +249,7 @@ pub(crate) fn furnish(tree: &Path, into: &Path, share: Share) -> io::Result<()> 
     Ok(())
 }
 
-/// The same again, in another place, with the same modes.
+/// Copies a file or a tree to another path, with the same modes.
 fn reproduce(from: &Path, to: &Path, share: Share) -> io::Result<()> {
     let there = from.symlink_metadata().map_err(|e| disk::at(from, &e))?;
     let made = if there.is_dir() {
@@ -265,14 +269,16 @@ fn reproduce(from: &Path, to: &Path, share: Share) -> io::Result<()> {
     made.map_err(|e| disk::at(to, &e))
 }
 
-/// What the file system tells of each entry of a tree, as one digest. Whoever writes to a file, replaces it or changes its
-/// mode also changes when it was last changed (`ctime`), which only root could set back, by way of the machine's clock.
+/// The metadata of each entry of a tree, as one digest. A write to a file, its replacement or a change of its mode also
+/// sets the time of its last change (`ctime`), which only root could set back, by changing the machine's clock.
 #[derive(Debug, PartialEq, Eq)]
 struct Seal([u8; 32]);
 
 impl Seal {
+    /// Computes the seal of a tree.
+    ///
     /// # Errors
-    /// What cannot be looked at.
+    /// An entry cannot be inspected.
     fn of(tree: &Path) -> io::Result<Self> {
         let (mut open, mut hasher) = (vec![tree.to_owned()], Sha256::new());
         while let Some(path) = open.pop() {

@@ -1,11 +1,12 @@
 //! Checks that GitHub still accepts this runner version. The check precedes a registration, so that the agent can
 //! report the reason in words.
 
-/// The oldest runner github.com lets register (GitHub changelog, "Self-hosted runner minimum version enforcement"). An
-/// appliance of one's own goes by its own rules.
+/// The oldest runner that github.com registers (GitHub changelog, "Self-hosted runner minimum version enforcement"). A
+/// self-hosted appliance applies its own rules.
 const OLDEST: [u64; 3] = [2, 329, 0];
 
-/// Why a runner of this version cannot be registered at this address; none when it can, or when that cannot be told.
+/// Returns the reason why a runner of this version cannot be registered at this address; `None` if it can, or if this
+/// cannot be determined.
 pub(crate) fn too_old(version: &str, url: &str) -> Option<String> {
     let host = reqwest::Url::parse(url).ok()?.host_str()?.to_owned();
     if host != "github.com" && !host.ends_with(".ghe.com") {

@@ -1,6 +1,6 @@
-//! Prepares, while nothing is asked of the machine, what its next claim needs: a claim's directories with a
-//! runner, and the jails of its first scripts. All of it is root's until the claim, and serves one claim. What this
-//! agent did not make itself on a clean machine, or what would be made in another way now, is thrown away.
+//! Prepares the next claim while the machine is idle: a claim's directories with a runner, and the jails of its first
+//! scripts. All of it belongs to root until the claim, and serves one claim. Anything that this agent did not create
+//! itself on a clean machine, or that would be created differently now, is discarded.
 
 use std::fs;
 use std::io;
@@ -17,12 +17,12 @@ use crate::host::jail::{StandingJail, mounts, network};
 use crate::host::package::unpacked::furnish;
 use crate::host::{Host, disk};
 
-/// What the next claim needs, all but its directories, which have their place.
+/// The preparations for the next claim, except its directories, which are at a fixed path.
 pub(crate) struct Prepared {
     jails: Option<Jails>,
-    /// What jails are made of, when these were.
+    /// The parts of the machine that the jails were made of.
     made_of: String,
-    /// The digest of its package.
+    /// The digest of the runner package.
     sha256: String,
 }
 
@@ -33,15 +33,15 @@ struct Jails {
     run: StandingJail,
 }
 
-/// The jails of `config.sh` and `run.sh`; none where jobs are not isolated, and where they are made when they are
+/// The jails of `config.sh` and `run.sh`; `None` if jobs are not isolated, or if the jails are created when they are
 /// needed.
 pub(crate) type ScriptJails = Option<(StandingJail, StandingJail)>;
 
 impl Host {
-    /// Prepares the next claim, unless that is done or in progress.
+    /// Prepares the next claim, unless this is done or in progress.
     pub(crate) async fn prepare_next(&self) {
         let Ok(package) = self.package() else { return };
-        // Not under the lock, for which a claim may wait.
+        // Without the lock, because a claim may wait for it.
         let tree = match self.fetch(&package).await {
             Ok(tree) => tree,
             Err(why) => {
@@ -64,8 +64,8 @@ impl Host {
         ClaimDirs { root: self.layout.next() }
     }
 
-    /// Directories with a runner, and jails around them that are being made. The directories are made to the end, and a
-    /// claim waits for that, if nobody waits for it here any more.
+    /// Creates the directories with a runner, and starts to create the jails around them. If the caller is cancelled,
+    /// the directories are still completed, and a claim waits for that.
     async fn begin_next(
         &self,
         mut next: OwnedMutexGuard<Option<Prepared>>,
@@ -102,8 +102,8 @@ impl Host {
         Ok(())
     }
 
-    /// Lets go of what was prepared: it is of no use for a claim under which something ran or ended. What is being made
-    /// meanwhile has no living jail, by which it is known.
+    /// Discards the preparations: they cannot be used for a claim in which a process was started or killed.
+    /// Preparations in progress have no living jail, and are recognized by that.
     pub(crate) fn forget_next(&self) {
         drop(self.runner_jail.lock().expect("no holder panics").take());
         if let Ok(mut next) = self.next.try_lock() {
@@ -111,7 +111,7 @@ impl Host {
         }
     }
 
-    /// Gives the claim what was prepared; none where nothing was, or where that is not as it should be.
+    /// Returns the preparations for a claim; `None` if there are none, or if they are not in the expected state.
     pub(crate) async fn prepared(&self, claim: &ClaimId, dirs: &ClaimDirs) -> Option<ScriptJails> {
         let prepared = self.next.lock().await.take()?;
         match self.lend(prepared, claim, dirs).await {
@@ -135,7 +135,7 @@ impl Host {
             Some(Jails { check, config, run }) => (Some(check), Some((config, run))),
             None => (None, None),
         };
-        // Before the check, which is the job user's.
+        // Before the check, which runs as the job user.
         let (alone, moved) =
             tokio::join!(self.claim_scope(claim, None, None).prove_empty(), self.move_next(dirs));
         alone.and(moved.map_err(|e| e.to_string()))?;
@@ -143,7 +143,7 @@ impl Host {
         isolated.and(given.map_err(|e| e.to_string())).map(|()| scripts)
     }
 
-    /// Whether it is as it was made, and would be made the same now.
+    /// Checks that the preparations are unchanged, and would be the same if they were made now.
     async fn still_good(&self, prepared: &mut Prepared) -> io::Result<()> {
         let package = self.package().map_err(io::Error::other)?;
         if package.sha256 != prepared.sha256 {
@@ -167,7 +167,7 @@ impl Host {
         Ok(())
     }
 
-    /// In one step: the directories that were prepared are the claim's.
+    /// Moves the prepared directories to the claim's path in one step.
     async fn move_next(&self, dirs: &ClaimDirs) -> io::Result<()> {
         let (next, root, mark) = (self.layout.next(), dirs.root.clone(), self.layout.begun());
         let mounts = self.mounts.clone();
@@ -179,7 +179,7 @@ impl Host {
         .await
     }
 
-    /// The jail that was prepared for the runner of a claim, once.
+    /// Returns the jail that was prepared for a claim's runner, once.
     pub(crate) async fn runner_jail(&self, claim: &ClaimId) -> Option<StandingJail> {
         let kept = self.runner_jail.lock().expect("no holder panics").take();
         let (_, mut jail) = kept.filter(|(of, _)| of == claim)?;

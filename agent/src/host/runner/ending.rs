@@ -1,5 +1,5 @@
-//! What the end of a listener means that nobody asked for, and what keeps one from listening: judged by the words that
-//! GitHub's runner and its scripts write, the last of which counts (actions/runner, `BrokerMessageListener.cs`,
+//! Interprets the unrequested end of a listener, and the obstacles that keep it from listening, from the output of
+//! GitHub's runner and its scripts; the last relevant line counts (actions/runner, `BrokerMessageListener.cs`,
 //! `Runner.cs`, `run-helper.sh.template`).
 
 use runyard_core::model::TroubleKind;
@@ -7,45 +7,47 @@ use runyard_core::model::TroubleKind;
 use crate::host::files::output::{LISTENING, LOOKED_AT, detail, is_away, judge};
 use crate::task::{GithubFailure, RunnerEnd, Trouble};
 
-/// What the listener says when it has its session again.
+/// Printed when the listener has its session again.
 const RECONNECTED: &str = "Runner reconnected";
-/// How it ends the line on a connection that failed, which it writes once for an outage.
+/// The end of the line about a failed connection, which is printed once per outage.
 const RETRYING: &str = "Retrying until reconnected";
-/// What it says once it was given a job.
+/// Printed once the listener has received a job.
 const WORKS: [&str; 2] = ["running job: ", "completed with result: "];
-/// What it says when GitHub does not know it any more, or it has removed its own configuration for that.
+/// Printed when GitHub no longer knows the runner, or when the listener has removed its own configuration for that
+/// reason.
 const FORGOTTEN: [&str; 3] = [
     "no longer exists on the server",
     "registration has been deleted from the server",
     "not configured. run config",
 ];
-/// What it says when GitHub has a session of its name already.
+/// Printed when GitHub already has a session of this name.
 const CONFLICT: &str = "a session for this runner already exists";
-/// Without a token it asks all the same, and is refused: after a failed connection that is no word on its rights.
+/// Printed when the listener is refused. It also sends its request if it has no token, and is refused then: after a
+/// failed connection this does not mean that it lacks rights.
 const UNAUTHORIZED: &str = "not authorized";
-/// What its last words begin with when it gives up.
+/// The beginning of the last line when the listener gives up.
 const GIVES_UP: [&str; 3] = ["failed to create a session", "failed to create session", "an error occurred"];
 
-/// How a listener ended. `run.sh` itself ends with 0 whatever happened; what it writes about the listener's exit code
-/// tells.
+/// The end of a listener. `run.sh` itself exits with 0 in any case; its output about the listener's exit code is
+/// decisive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ListenerEnd {
-    /// 0: it was asked to, its one job is done, or GitHub deleted it.
+    /// 0: it was asked to end, its one job is done, or GitHub deleted it.
     Done,
-    /// 1: no use trying again with this registration.
+    /// 1: another attempt with this registration is useless.
     Terminated,
-    /// 2, 3, 4: an error that may pass, or an update; `run.sh` starts it again by itself.
+    /// 2, 3, 4: an error that may pass, or an update; `run.sh` restarts it.
     Again,
-    /// 5: GitHub has a session of this runner already.
+    /// 5: GitHub already has a session of this runner.
     Conflict,
-    /// 7: GitHub takes no runner as old as this one.
+    /// 7: GitHub no longer accepts a runner of this version.
     Deprecated,
-    /// Another number: it crashed or was killed.
+    /// Another exit code: it crashed or was killed.
     Died,
 }
 
 impl ListenerEnd {
-    /// The last end a log speaks of, in small letters; where it speaks of none, `run.sh` itself was killed.
+    /// Returns the last end that a log, in lower case, reports; if it reports none, `run.sh` itself was killed.
     fn of(said: &str) -> Self {
         let ends = [
             ("exit with 0 return code", Self::Done),
@@ -61,13 +63,13 @@ impl ListenerEnd {
     }
 }
 
-/// Whether a job had begun. A log too long to be looked at whole says yes.
+/// Returns whether a job had started. A log that is too long to be read whole counts as yes.
 pub(crate) fn worked(said: &str) -> bool {
     let small = said.to_lowercase();
     said.len() as u64 >= LOOKED_AT || WORKS.iter().any(|words| small.contains(words))
 }
 
-/// What the end of a listener means whose log ends so.
+/// Interprets the end of a listener from the end of its log.
 pub(crate) fn end_of_listener(said: &str) -> RunnerEnd {
     let (listened, recent) = since_connected(said);
     let small = recent.to_lowercase();
@@ -109,7 +111,7 @@ pub(crate) fn end_of_listener(said: &str) -> RunnerEnd {
     }
 }
 
-/// What keeps a listener from listening that goes on trying; none where it said nothing of the kind.
+/// Returns the obstacle of a listener that keeps trying; `None` if its log reports none.
 pub(crate) fn trouble(said: &str) -> Option<Trouble> {
     let (_, recent) = since_connected(said);
     let small = recent.to_lowercase();
@@ -122,8 +124,8 @@ pub(crate) fn trouble(said: &str) -> Option<Trouble> {
     Some(Trouble { kind, words: detail(reason, line, &[]) })
 }
 
-/// Whether a log says that its listener ever listened, and what it says since it was connected last: what was said
-/// before is over.
+/// Returns whether the listener ever listened, and the part of its log since its last connection: earlier errors no
+/// longer apply.
 fn since_connected(said: &str) -> (bool, &str) {
     let last = [LISTENING, RECONNECTED].iter().filter_map(|words| said.rfind(words)).max();
     (said.contains(LISTENING), last.and_then(|at| said.get(at..)).unwrap_or(said))
@@ -135,7 +137,7 @@ enum Word {
     Refused,
 }
 
-/// The last line, in small letters, that says why a listener gives up.
+/// Returns the meaning of the last line, in lower case, that gives a reason for the end of a listener.
 fn last_word(small: &str) -> Option<Word> {
     let mut lines = small.lines().rev();
     let word = lines.find_map(|line| {

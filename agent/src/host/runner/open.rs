@@ -1,5 +1,5 @@
-//! A machine that its jobs have whole: they become root by `sudo`, or by the machine's Docker. Their runner is in no
-//! jail, and whether jobs are kept from what is the machine's is not tried. The class says so, never the machine, and
+//! Gives the whole machine to its jobs: they become root through `sudo`, or through the machine's Docker. Their runner
+//! is not in a jail, and the isolation of jobs is not checked. Only the class can request this, never the machine, and
 //! the machine ends after its job.
 
 use std::fs::{self, Permissions};
@@ -19,22 +19,22 @@ use crate::host::jail::engine::answers;
 use crate::host::package::unpacked::Share;
 use crate::host::{Account, Host, disk};
 
-/// Where Docker listens.
+/// Docker's socket.
 const DOCKER: &str = "/var/run/docker.sock";
-/// How long Docker may take to begin.
+/// Time limit for the start of Docker.
 const BEGUN: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(100);
-/// How long an engine may take to answer, and `sudo`.
+/// Time limit for a response of the engine, and of `sudo`.
 const ANSWER: Duration = Duration::from_secs(5);
-/// What sudo is told, and by which name.
+/// Directory and name of the rule for sudo.
 const SUDOERS: &str = "/etc/sudoers.d";
 const RULE: &str = "runyard-jobs";
 
 impl Host {
-    /// An empty place for a runner whose jobs have the machine, which is given to them.
+    /// Prepares an empty directory for a runner, and gives the machine to its jobs.
     ///
     /// # Errors
-    /// Why that cannot be, in words for the claim's request.
+    /// The reason why this is not possible, as a message for the claim's request.
     pub(crate) async fn open_machine(
         &self,
         claim: &ClaimId,
@@ -68,7 +68,7 @@ impl Host {
     }
 }
 
-/// Lets the account become anybody without a password, and sees that it can.
+/// Permits the account to become any user without a password, and checks that this works.
 async fn become_root(account: &Account) -> Result<(), String> {
     let because = |why: &str| detail("its class lets jobs become root, and sudo does not", why, &[]);
     write_rule(Path::new(SUDOERS), account).map_err(|why| because(&why.to_string()))?;
@@ -80,7 +80,7 @@ async fn become_root(account: &Account) -> Result<(), String> {
     if output.status.success() { Ok(()) } else { Err(because(&String::from_utf8_lossy(&output.stderr))) }
 }
 
-/// The account has expired and has no terminal, which sudo would mind.
+/// Writes the rule for sudo, with the options that are required because the account has expired and has no terminal.
 fn write_rule(dir: &Path, account: &Account) -> io::Result<()> {
     let name = &account.name;
     let rule = format!("Defaults:{name} !requiretty, !pam_acct_mgmt\n{name} ALL=(ALL:ALL) NOPASSWD: ALL\n");
@@ -90,7 +90,7 @@ fn write_rule(dir: &Path, account: &Account) -> io::Result<()> {
     fs::set_permissions(&file, Permissions::from_mode(0o440))
 }
 
-/// Lets the account speak to the machine's Docker, which is begun if it has not.
+/// Gives the account access to the machine's Docker, and starts Docker if it is not running.
 async fn lend_docker(account: &Account) -> Result<(), String> {
     let because =
         |why: &str| detail("its class lets jobs use Docker, and this machine's does not answer", why, &[]);

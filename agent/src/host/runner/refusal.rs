@@ -1,6 +1,6 @@
-//! Refuses jobs of other runs. GitHub matches labels and nothing else, so any run may send a job to this machine by its
-//! label. The runner calls this program before a job's first step (`ACTIONS_RUNNER_HOOK_JOB_STARTED`). A job of another
-//! run or repository than the claim's never begins, and the agent cleans the machine.
+//! Refuses jobs of other runs. GitHub only matches labels, so any run may send a job to this machine by its label. The
+//! runner calls this program before a job's first step (`ACTIONS_RUNNER_HOOK_JOB_STARTED`). A job of another run or
+//! repository than the claim's never begins, and the agent cleans the machine.
 
 use std::convert::Infallible;
 use std::fs::{self, OpenOptions, Permissions};
@@ -18,22 +18,23 @@ use crate::host::files::remove::remove;
 use crate::system::disk;
 use crate::task::Holder;
 
-/// What the runner is told to call, below the directory of the hook (actions/runner, `JobExtension.cs`). It chooses the
-/// shell by the ending.
+/// The hook script, below the directory of the hook (actions/runner, `JobExtension.cs`). The runner selects the shell
+/// by the file extension.
 const SCRIPT: &str = "job-started.sh";
-/// What says whose jobs may begin, once a runner that was registered ahead is lent.
+/// The script that decides which jobs may begin, written when a runner that was registered ahead is lent.
 const LENT: &str = "lent.sh";
-/// How often it is looked for, ten times a second: longer than an agent needs to learn of its claim.
+/// How often the hook checks for that script, ten times a second: longer than an agent needs to learn of its claim.
 const LOOKS: u32 = 1200;
-/// No run of GitHub's.
+/// A run id that GitHub never uses.
 const NOBODY: &str = "0";
-/// Where a refusal is written: every user may, and nobody but root can read it or take it back.
+/// The pipe for refusals: every user may write to it, and only root can read or remove a refusal.
 const REFUSED: &str = "refused";
-/// How the runner finds the script.
+/// The variable from which the runner takes the path of the script.
 pub(crate) const HOOK: &str = "ACTIONS_RUNNER_HOOK_JOB_STARTED";
 
-/// Why a job may not be done for a holder; none if it may. A run's later attempt is the same run. A run id that is not
-/// a number is no run of GitHub's: its repository alone is compared then, and its run alone where that is not known.
+/// Returns the reason why a job must not run for a holder; `None` if it may. A later attempt of a run is the same run.
+/// A run id that is not a number is no run of GitHub's: only the repository is compared then, and only the run if the
+/// repository is not known.
 fn refusal(holder: &Holder, run: &str, repository: &str) -> Option<String> {
     let number = !holder.run.is_empty() && holder.run.bytes().all(|b| b.is_ascii_digit());
     let other_run = number && run != holder.run;
@@ -53,11 +54,11 @@ fn refusal(holder: &Holder, run: &str, repository: &str) -> Option<String> {
     })
 }
 
-/// The runner's hook: returns if the job may begin. If it may not, that is said and written down, and nothing goes on
-/// until the agent ends it: where a hook fails, the runner still does the steps that are always to be done.
+/// Implements the runner's hook: returns if the job may begin. Otherwise it prints and records the refusal, and blocks
+/// until the agent kills it: after a failed hook, the runner would still execute the steps that always run.
 ///
 /// # Errors
-/// The refusal cannot be written down; the job fails then.
+/// The refusal cannot be recorded; the job fails in this case.
 pub fn job_started(holder: &Holder, run: &str, repository: &str, refused: &Path) -> io::Result<()> {
     let Some(why) = refusal(holder, run, repository) else { return Ok(()) };
     wait_for_the_end(&why, refused).map(|never| match never {})
@@ -69,7 +70,7 @@ fn wait_for_the_end(why: &str, refused: &Path) -> io::Result<Infallible> {
     println!("::error::{why}");
     let mut pipe = OpenOptions::new().write(true).open(refused).map_err(|e| disk::at(refused, &e))?;
     pipe.write_all(format!("{why}\n").as_bytes()).map_err(|e| disk::at(refused, &e))?;
-    // What is in a pipe is there for as long as somebody has it open: an agent that starts again finds it.
+    // A pipe keeps its contents as long as a process has it open: a restarted agent finds the refusal.
     loop {
         std::thread::sleep(Duration::from_secs(3600));
     }
@@ -79,7 +80,8 @@ fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// A hook that waits until it is said whose jobs may begin; `never` is what it becomes when nobody says so.
+/// Returns a hook that waits for the script that decides which jobs may begin; it executes `never` if the script does
+/// not appear.
 fn waiting(lent: &Path, never: &str) -> String {
     let lent = quoted(&lent.display().to_string());
     format!(
@@ -94,7 +96,7 @@ fn write_script(path: &Path, text: &str) -> io::Result<()> {
 }
 
 impl Host {
-    /// Writes the hook for a holder; where it is.
+    /// Writes the hook for a holder, and returns its path.
     pub(crate) fn write_hook(&self, holder: &Holder) -> io::Result<PathBuf> {
         let dir = self.layout.hook();
         let (script, refused, lent) = (dir.join(SCRIPT), dir.join(REFUSED), dir.join(LENT));
@@ -103,7 +105,7 @@ impl Host {
         nix::unistd::mkfifo(&refused, Mode::S_IRUSR | Mode::S_IWUSR)?;
         fs::set_permissions(&refused, Permissions::from_mode(0o622))?;
         if holder.run.is_empty() {
-            // Nobody's yet: a job waits until it is somebody's.
+            // The machine has no holder yet: a job waits until it has one.
             let nobody = Holder { run: NOBODY.to_owned(), ..Holder::default() };
             let text = waiting(&lent, &self.hook_words(&nobody));
             return write_script(&script, &text).map(|()| script);
@@ -112,15 +114,15 @@ impl Host {
         Ok(script)
     }
 
-    /// Tells a runner that was registered ahead whose jobs may begin.
+    /// Informs a runner that was registered ahead which jobs may begin.
     pub(crate) fn lend_runner(&self, holder: &Holder) -> io::Result<()> {
         let (next, lent) = (self.layout.hook().join("lent.next"), self.layout.hook().join(LENT));
         write_script(&next, &format!("exec {}\n", self.hook_words(holder)))?;
-        // In one step: a job may look for it right now.
+        // In one step, because a job may be checking for the script right now.
         fs::rename(&next, &lent).map_err(|e| disk::at(&lent, &e))
     }
 
-    /// The program that judges a job, and for whom.
+    /// Returns the command line that checks a job for a holder.
     fn hook_words(&self, holder: &Holder) -> String {
         let refused = self.layout.hook().join(REFUSED);
         let words = [
@@ -133,7 +135,7 @@ impl Host {
         words.map(|word| quoted(&word)).join(" ")
     }
 
-    /// Waits until a job was refused. Never where nobody could say so.
+    /// Waits until a job was refused. Never returns if the pipe cannot be opened.
     pub(crate) async fn refused(&self) {
         let path = self.layout.hook().join(REFUSED);
         let pipe = match pipe::OpenOptions::new().read_write(true).open_receiver(&path) {
@@ -154,7 +156,7 @@ mod tests {
 
     use super::*;
 
-    /// The hook of a runner at rest does not let go before somebody has its machine, and does then what it is told.
+    /// The hook of an idle runner does not return before the machine has a holder, and then executes the given script.
     #[test]
     fn a_job_that_comes_before_the_claim_is_held_until_the_machine_is_lent() {
         let dir = tempfile::tempdir().unwrap();

@@ -16,16 +16,16 @@ use crate::host::files::output::detail;
 use crate::host::{Host, OwnScript};
 use crate::system::disk;
 
-/// What runs a script that does not say.
+/// The interpreter of a script that names none.
 const SHELL: &str = "/bin/sh";
-/// How much of a script is looked at for its first line, in bytes; the kernel's own limit.
+/// The number of bytes in which a script's first line is searched; the kernel's own limit.
 const HEAD: u64 = 256;
 
 impl Host {
-    /// Runs the pre-runner script, fetches and unpacks the package, and sees that nothing is a job's already.
+    /// Runs the pre-runner script, fetches and unpacks the package, and checks that the job user owns nothing yet.
     ///
     /// # Errors
-    /// Why it failed for good, with the tail of the script's log.
+    /// The reason for the permanent failure, with the tail of the script's log.
     pub(crate) async fn boot(&self) -> Result<(), String> {
         if self.settings.isolation.is_none() {
             self.can_be_listed()?;
@@ -34,16 +34,16 @@ impl Host {
             let own = (pre_runner, self.layout.pre_runner_log());
             self.own_script("pre-runner", own, None, self.machine_scope()).await?;
         }
-        // With what the script mounted and gave away. A big image takes a while to look through for the first time;
-        // nobody waits for that alone.
+        // After the script, to include everything that it mounted and gave away. The first search of a big image takes
+        // a while, so the download runs at the same time.
         let (fetched, given) = tokio::join!(self.fetch(&self.settings.package), self.nothing_is_the_jobs());
         fetched.map_err(|why| detail("the runner package cannot be had", &why, &[])).and(given)
     }
 
-    /// Whether GitHub's runner, outside of a jail, can list all that is above it.
+    /// Checks that GitHub's runner, outside of a jail, can list all directories above its own.
     ///
     /// # Errors
-    /// What it cannot, and what to do.
+    /// The directory that it cannot list, and the fix.
     pub(crate) fn can_be_listed(&self) -> Result<(), String> {
         let account = self.settings.account.as_ref();
         self.layout.unlisted(account).map_or(Ok(()), |dir| {
@@ -58,17 +58,17 @@ impl Host {
         })
     }
 
-    /// Runs the post-run script: the claim's processes are gone, its files are still there.
+    /// Runs the post-run script: the claim's processes have ended, its files still exist.
     ///
     /// # Errors
-    /// Why it failed, with the tail of its log.
+    /// The reason for the failure, with the tail of its log.
     pub(crate) async fn after(&self, claim: &ClaimId, since: Option<u64>) -> Result<(), String> {
         let Some(post_run) = &self.settings.post_run else { return Ok(()) };
         let own = (post_run, self.layout.post_run_log());
         self.own_script("post-run", own, Some(claim), self.claim_scope(claim, None, since)).await
     }
 
-    /// `left` are the processes of a script that took too long.
+    /// Runs a script of the owner. `left` selects the processes of a script that took too long.
     async fn own_script(
         &self,
         name: &str,
@@ -85,10 +85,11 @@ impl Host {
         command.args(arguments);
         command.current_dir(&self.settings.state_dir);
         if let Some(claim) = claim {
-            // What it leaves behind is found and ended like a job's.
+            // Processes that it leaves behind are found and killed like a job's.
             command.env("RUNYARD_CLAIM", claim.as_str());
         }
-        // What a claim's script leaves behind is ended like a job's; the machine's own is there to stay.
+        // Processes that a claim's script leaves behind are killed like a job's; those of the machine's own script
+        // remain.
         let group = claim.and(self.settings.group.as_ref());
         let reason = match run(command, &log, own.timeout, group).await {
             ScriptEnd::Done => return Ok(()),
@@ -103,8 +104,8 @@ impl Host {
     }
 }
 
-/// How a script is called: by its name where the system can, else by what its first line asks for, else by the shell.
-/// It may have come as text, without leave to be executed, or lie where nothing may be.
+/// Returns the command line of a script: its path if the system can execute it, else the interpreter in its first line,
+/// else the shell. The script may be text without execute permission, or be stored where execution is not permitted.
 fn command_of(script: &Path) -> io::Result<Vec<OsString>> {
     let mut head = Vec::new();
     let file = File::open(script).map_err(|e| disk::at(script, &e))?;
@@ -115,7 +116,7 @@ fn command_of(script: &Path) -> io::Result<Vec<OsString>> {
     if executable && (asked.is_some() || head.starts_with(b"\x7fELF")) {
         return Ok(vec![script.into()]);
     }
-    // As the kernel does: one argument at most.
+    // As the kernel does: at most one argument.
     let asked = asked.filter(|line| !line.is_empty()).unwrap_or_else(|| SHELL.to_owned());
     let words = asked.splitn(2, [' ', '\t']).map(|word| OsString::from(word.trim()));
     Ok(words.chain([script.into()]).collect())

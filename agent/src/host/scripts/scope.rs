@@ -1,6 +1,6 @@
 //! Selects the processes of a claim: those that carry its mark, belong to its runner's process group, work in its
 //! directories, descend from the agent and started after its runner, belong to the job user, or are in the control
-//! group of jobs, which no job can leave. A job can shed some of these properties, but hardly all.
+//! group of jobs, which no job can leave. A job can remove some of these properties, but hardly all.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -16,35 +16,37 @@ use crate::host::users::user_mounts::UserMounts;
 use crate::host::{Host, JobGroup};
 use crate::task::RunnerProcess;
 
-/// How long killed processes may take to be gone.
+/// Time limit for killed processes to disappear.
 const GONE: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(20);
-/// How many looks in a row must find nothing: a process that is born while we look is seen by the next.
+/// Number of consecutive checks that must find nothing: a process that is created during one check is found by the
+/// next.
 const QUIET: u32 = 2;
-/// How many left-overs are named.
+/// The maximum number of processes that an error names.
 const NAMED: usize = 5;
 
-/// How to tell the processes of a claim.
+/// The criteria for the processes of a claim.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scope {
     /// An entry of their environment.
     pub(crate) mark: String,
-    /// Their group or session, as its first process.
+    /// The first process of their group or session.
     pub(crate) runner: Option<RunnerProcess>,
-    /// Where they work.
+    /// The directory in which they work.
     pub(crate) under: Option<PathBuf>,
-    /// Descendants of the agent that are not older than this (ticks since boot), by parents that are not older either.
+    /// Descendants of the agent that are not older than this (ticks since boot), through parents that are not older
+    /// either.
     pub(crate) since: Option<u64>,
-    /// Whose they are.
+    /// The ids of their user.
     pub(crate) ids: Option<Ids>,
-    /// The control group they were born in.
+    /// The control group in which they were started.
     pub(crate) group: Option<JobGroup>,
-    /// File systems of programs that keep a process from ending which waits in one.
+    /// FUSE file systems: a process that waits for one of them cannot end.
     pub(crate) mounts: Option<UserMounts>,
 }
 
 impl Scope {
-    /// Those that are there now. Ended ones count for nothing.
+    /// Returns the current processes. Ended ones do not count.
     fn find(&self) -> io::Result<Vec<Process>> {
         let own = i32::try_from(std::process::id()).expect("process ids are small");
         let all = processes::all()?;
@@ -62,7 +64,8 @@ impl Scope {
         Ok(all.into_iter().filter(|p| p.pid != own && !p.zombie && ours(p)).collect())
     }
 
-    /// Ends them all once; which were found, and whether the kernel says that their group is empty, if they have one.
+    /// Kills all of them once. Returns those that were found, and whether the kernel reports that their group is empty,
+    /// if they have one.
     fn look(&self) -> io::Result<(Vec<Process>, bool)> {
         self.abort_mounts();
         if let Some(group) = &self.group {
@@ -70,12 +73,13 @@ impl Scope {
         }
         let found = self.find().map_err(|e| io::Error::new(e.kind(), format!("/proc: {e}")))?;
         found.iter().for_each(processes::end);
-        // What was mounted meanwhile.
+        // File systems that were mounted meanwhile.
         self.abort_mounts();
         Ok((found, self.group.as_ref().map_or(Ok(true), JobGroup::is_empty)?))
     }
 
-    /// A process that cannot be ended for want of this is told of by itself.
+    /// Aborts the FUSE connections. An error is only logged, because a process that cannot be killed for this reason is
+    /// reported by itself.
     fn abort_mounts(&self) {
         match self.mounts.as_ref().map_or(Ok(0), UserMounts::abort) {
             Ok(0) => {}
@@ -84,20 +88,21 @@ impl Scope {
         }
     }
 
-    /// Sees that there are none, and ends nobody: those that wait in jails for the next claim are in its group.
+    /// Checks that there are none, without killing any: processes that wait in jails for the next claim are in the same
+    /// group.
     ///
     /// # Errors
-    /// Names those there are.
+    /// Names the processes that exist.
     pub(crate) async fn prove_empty(self) -> Result<(), String> {
         let look = tokio::task::spawn_blocking(move || self.find());
         let found = look.await.map_err(io::Error::other).flatten().map_err(|e| e.to_string())?;
         if found.is_empty() { Ok(()) } else { Err(format!("there are already {}", named(&found))) }
     }
 
-    /// Ends them all, until none is left; whether there were any.
+    /// Kills all of them, until none is left. Returns whether there were any.
     ///
     /// # Errors
-    /// Names what is left after a while.
+    /// Names the processes that are left after the time limit.
     async fn end(self) -> Result<bool, String> {
         let until = Instant::now() + GONE;
         let (mut quiet, mut any) = (0, false);
@@ -127,14 +132,15 @@ fn named(found: &[Process]) -> String {
     names.collect::<Vec<_>>().join(", ")
 }
 
-/// Unless another process leads a group of that number by now.
+/// Returns whether a process is in the runner's group or session. One that is older than the runner is in another
+/// process's group of that number.
 fn in_group_of(process: &Process, runner: RunnerProcess) -> bool {
     (process.group == runner.pid || process.session == runner.pid) && process.started >= runner.started
 }
 
-/// The descendants of a process that are not older than this. A line that leads through an older one is none of a job's:
-/// whatever a job started is younger than its runner, and a child of the agent once its own parents have ended. A
-/// daemon of the pre-runner script may have children at any time.
+/// Returns the descendants of a process that are not older than `since`. A chain through an older process does not lead
+/// to a job: every process of a job is younger than its runner, and becomes a child of the agent once its own parents
+/// have ended. A daemon of the pre-runner script may create children at any time.
 fn descendants(all: &[Process], of: i32, since: u64) -> BTreeSet<i32> {
     let mut found = BTreeSet::from([of]);
     loop {
@@ -152,7 +158,7 @@ fn descendants(all: &[Process], of: i32, since: u64) -> BTreeSet<i32> {
 }
 
 impl Host {
-    /// The processes of a claim.
+    /// Selects the processes of a claim.
     pub(crate) fn claim_scope(
         &self,
         claim: &runyard_core::model::ClaimId,
@@ -170,7 +176,7 @@ impl Host {
         }
     }
 
-    /// Every process this machine has started.
+    /// Selects every process that this machine has started.
     pub(crate) fn machine_scope(&self) -> Scope {
         Scope {
             mark: super::shell::machine_mark(&self.settings.machine),
@@ -183,10 +189,10 @@ impl Host {
         }
     }
 
-    /// Ends them all; whether there were any.
+    /// Kills all processes of a scope. Returns whether there were any.
     ///
     /// # Errors
-    /// Names what is left.
+    /// Names the processes that are left.
     pub(crate) async fn end(&self, scope: Scope) -> Result<bool, String> {
         scope.end().await
     }
@@ -196,7 +202,7 @@ impl Host {
 mod tests {
     use super::*;
 
-    /// Process id, parent, and when it was started.
+    /// Creates a process from its id, its parent, and its start time.
     fn process((pid, parent, started): (i32, i32, u64)) -> Process {
         Process { pid, parent, group: pid, session: pid, started, zombie: false, name: String::new() }
     }
@@ -205,7 +211,7 @@ mod tests {
     fn a_job_descends_from_the_agent_by_processes_that_are_all_younger_than_its_runner() {
         let all = [
             (10, 1, 100),
-            // A daemon of the pre-runner script, the child that it has now, and the child of that.
+            // A daemon of the pre-runner script, its current child, and the child of that one.
             (20, 10, 200),
             (21, 20, 900),
             (22, 21, 901),
@@ -214,7 +220,7 @@ mod tests {
             (31, 30, 501),
             (32, 10, 600),
             (33, 32, 600),
-            // Of nobody here.
+            // A process of neither.
             (40, 1, 700),
         ];
         let all = all.map(process);

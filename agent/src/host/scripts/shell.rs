@@ -15,33 +15,33 @@ use crate::host::users::child::PATH;
 use crate::host::users::keys::in_own_session;
 use crate::host::{Host, JobGroup};
 
-/// How long a script may still be open for writing, and how often it is tried meanwhile.
+/// Time limit while a script is still open for writing, and the interval between two attempts.
 const WRITTEN: Duration = Duration::from_secs(10);
 const AGAIN: Duration = Duration::from_millis(10);
 
-/// How a script ended.
+/// The result of a script.
 #[derive(Debug)]
 pub(crate) enum ScriptEnd {
-    /// With success.
+    /// It succeeded.
     Done,
-    /// Otherwise, in words.
+    /// It failed, with a description.
     Failed(String),
-    /// Not in time.
+    /// It exceeded its time limit.
     TimedOut,
 }
 
-/// The mark of a claim's processes.
+/// Returns the mark of a claim's processes.
 pub(crate) fn claim_mark(claim: &ClaimId) -> String {
     format!("RUNYARD_CLAIM={claim}")
 }
 
-/// The mark of a machine's processes.
+/// Returns the mark of a machine's processes.
 pub(crate) fn machine_mark(machine: &str) -> String {
     format!("RUNYARD_MACHINE={machine}")
 }
 
 impl Host {
-    /// A command with the environment every script of this machine gets.
+    /// Creates a command with the environment that every script of this machine gets.
     pub(crate) fn script(&self, path: &Path, home: &Path, tmp: &Path) -> Command {
         let mut command = Command::new(path);
         command
@@ -57,8 +57,8 @@ impl Host {
         command
     }
 
-    /// A script of the runner package, for a claim, as the user jobs run as; where they are isolated, as it is called in
-    /// a jail. An `open` machine is its jobs', and on no other does a script become root.
+    /// Creates the command for a script of the runner package, for a claim, as the job user; if jobs are isolated, with
+    /// its path inside the jail. An `open` machine belongs to its jobs, and only there can a script become root.
     pub(crate) fn runner_script(
         &self,
         name: &str,
@@ -91,7 +91,7 @@ impl Host {
         };
         command.env("RUNYARD_CLAIM", claim.as_str());
         match &self.settings.account {
-            // The jail changes to it when all is made.
+            // The jail switches to the user at the end of its setup.
             Some(account) if isolation.is_some() => {
                 command.env("USER", &account.name).env("LOGNAME", &account.name);
             }
@@ -99,7 +99,7 @@ impl Host {
                 command.uid(account.uid).gid(account.gid);
                 command.env("USER", &account.name).env("LOGNAME", &account.name);
             }
-            // GitHub's scripts refuse to run as root unless they are told.
+            // GitHub's scripts refuse to run as root unless this is set.
             None if nix::unistd::geteuid().is_root() => drop(command.env("RUNNER_ALLOW_RUNASROOT", "1")),
             None => {}
         }
@@ -107,7 +107,7 @@ impl Host {
     }
 }
 
-/// Starts a script that writes into a log, a new one, in a control group if one is given.
+/// Starts a script that writes to a new log, in a control group if one is given.
 pub(crate) async fn spawn(mut command: Command, log: &Path, group: Option<&JobGroup>) -> io::Result<Child> {
     let out = crate::system::disk::create_anew(log)?;
     command.stdout(out.try_clone()?).stderr(out);
@@ -118,7 +118,7 @@ pub(crate) async fn spawn(mut command: Command, log: &Path, group: Option<&JobGr
             None => in_own_session(|| command.spawn()),
         };
         match started {
-            // Another child of ours that was forked while the script was written has its descriptor until it executes.
+            // Another child that was forked while the script was written holds its descriptor until it calls `exec`.
             Err(error) if error.kind() == ErrorKind::ExecutableFileBusy && Instant::now() < end => {
                 sleep(AGAIN).await;
             }
@@ -127,7 +127,8 @@ pub(crate) async fn spawn(mut command: Command, log: &Path, group: Option<&JobGr
     }
 }
 
-/// Runs a script to its end. Abandoned, it is killed; its descendants are known by their marks.
+/// Runs a script to its end. If the future is dropped, the script is killed; its descendants are identified by their
+/// marks.
 pub(crate) async fn run(
     mut command: Command,
     log: &Path,
@@ -169,7 +170,7 @@ mod tests {
         let refused = Command::new(&script).spawn().unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::ExecutableFileBusy);
         let log = dir.path().join("log");
-        // The first of the two is tried before the second begins.
+        // The first future is polled before the second.
         let (child, ()) = tokio::join!(spawn(Command::new(&script), &log, None), async { drop(held) });
         assert!(matches!(finished(child, Duration::from_secs(600)).await, ScriptEnd::Done));
     }

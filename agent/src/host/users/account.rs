@@ -10,12 +10,12 @@ use std::path::Path;
 use crate::host::Account;
 use crate::system::disk;
 
-/// With which nobody gets a session.
+/// Shells that permit no session.
 const NO_SHELLS: [&str; 4] = ["/usr/sbin/nologin", "/sbin/nologin", "/usr/bin/false", "/bin/false"];
-/// An account that ended before this day, counted from 1970, has ended whatever the clock says.
+/// An account that expired before this day, counted from 1970, is expired regardless of the machine's clock.
 const LONG_AGO: u32 = 10_000;
 
-/// What the machine's files say of its accounts.
+/// The contents of the machine's account files.
 #[derive(Clone, Debug, Default)]
 struct Files {
     passwd: String,
@@ -25,7 +25,7 @@ struct Files {
     subgid: String,
 }
 
-/// Why the account can come back, in words; nothing where it cannot.
+/// Returns the ways in which the account can come back, as messages; empty if there are none.
 ///
 /// # Errors
 /// The machine's files cannot be read.
@@ -90,12 +90,13 @@ fn by_files(files: &Files, account: &Account) -> Vec<String> {
     found
 }
 
-/// The fields of the line that is about somebody.
+/// Returns the fields of the line for a name.
 fn entry<'a>(table: &'a str, name: &str) -> Option<Vec<&'a str>> {
     table.lines().map(|line| line.split(':').collect::<Vec<_>>()).find(|fields| fields[0] == name)
 }
 
-/// Whatever daemons look for there (keys for logins, rules for mail) must not be of a job's making, nor an image's.
+/// Checks the home directory: files that daemons read there (keys for logins, rules for mail) must come neither from a
+/// job nor from an image.
 fn by_home(home: &Path) -> Option<String> {
     let is = |what: &str| Some(format!("its home {} {what}", home.display()));
     match home.symlink_metadata() {

@@ -12,19 +12,19 @@ use tokio::time::Instant;
 
 use crate::host::Account;
 
-/// Where programs are looked for.
+/// The search path for programs.
 pub(crate) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Longest run of such a program.
+/// Time limit for such a program.
 const LIMIT: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(5);
-/// The most that is read of what it says, in bytes.
+/// The maximum size of its output, in bytes.
 const SAID: u64 = 64 * 1024;
 
-/// What the agent's program says as another user.
+/// Runs the agent's program as another user and returns its output.
 ///
 /// # Errors
-/// It fails, or does not end: a file system that does not answer would keep it for ever.
+/// It fails, or does not end in time: a file system that does not respond would block it for ever.
 pub(crate) fn as_user(program: &Path, account: &Account, words: &[OsString]) -> io::Result<String> {
     let word = words.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
     let failed = |why: String| io::Error::other(format!("{} as {}: {why}", word, account.name));

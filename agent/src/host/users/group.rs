@@ -1,5 +1,5 @@
-//! The control group of jobs. It holds every process that a claim's runner started, with all descendants. Only root can
-//! move a process out of it; the kernel kills all of them at one command and reports when none is left.
+//! The control group of jobs. It contains every process that a claim's runner started, with all descendants. Only root
+//! can move a process out of it; the kernel kills all of them on one command and reports when none is left.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::system::disk;
 
-/// How the group is called, below the agent's own.
+/// The name of the group, below the agent's own.
 const NAME: &str = "runyard-job";
 
 /// The control group of jobs.
@@ -18,16 +18,16 @@ pub struct JobGroup {
     own: PathBuf,
     /// The group of jobs.
     jobs: PathBuf,
-    /// Whoever is in the group for a moment, or ends what is in it, holds this.
+    /// Held while a thread is in the group for a moment, or kills its processes.
     turn: Arc<Mutex<()>>,
 }
 
 impl JobGroup {
-    /// The group below the one this process is in.
+    /// Creates the group below the one that this process is in.
     ///
     /// # Errors
-    /// There is no control group of the second version, it may not be changed, or the kernel (before 5.14) cannot end
-    /// all that is in one.
+    /// There is no control group of version 2, it cannot be changed, or the kernel (before 5.14) cannot kill all
+    /// processes in a group.
     pub fn find() -> io::Result<Self> {
         let read = |path: &str| fs::read_to_string(path).map_err(|e| disk::at(Path::new(path), &e));
         let own =
@@ -37,7 +37,7 @@ impl JobGroup {
         Self::below(own)
     }
 
-    /// The group below this one.
+    /// Creates the group below this one.
     fn below(own: PathBuf) -> io::Result<Self> {
         let jobs = own.join(NAME);
         make(&jobs)?;
@@ -48,19 +48,19 @@ impl JobGroup {
         Ok(Self { own, jobs, turn: Arc::default() })
     }
 
-    /// Starts something that is born in the group, as its children will be: this process goes in, starts it, and comes
-    /// out again.
+    /// Starts a process in the group, where its children will be, too: this process enters the group, starts the other
+    /// one, and leaves again.
     pub(crate) fn start<T>(&self, start: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         make(&self.jobs)?;
         enter(&self.jobs)?;
         let started = start();
-        // In there it would be ended with the job.
+        // In the group, the agent would be killed with the job.
         enter(&self.own)?;
         started
     }
 
-    /// Ends all that is in the group.
+    /// Kills all processes in the group.
     pub(crate) fn end(&self) -> io::Result<()> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let switch = self.jobs.join("cgroup.kill");
@@ -70,21 +70,21 @@ impl JobGroup {
         }
     }
 
-    /// Puts a new group in the place of this one, whose counters (of time, memory, pressure) every jail shows; whether
-    /// nothing was in it.
+    /// Replaces the group by a new one, because every jail shows its counters (of time, memory, pressure). Returns
+    /// whether it was empty.
     pub(crate) fn renew(&self) -> io::Result<bool> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         match remove(&self.jobs) {
             Ok(()) => {}
             Err(error) if error.kind() == ErrorKind::NotFound => {}
-            // Something came to life in there.
+            // A process was started in the group.
             Err(error) if error.kind() == ErrorKind::ResourceBusy => return Ok(false),
             Err(error) => return Err(disk::at(&self.jobs, &error)),
         }
         make(&self.jobs).map(|()| true)
     }
 
-    /// Whether the kernel says that nothing is in the group, or in one below it.
+    /// Returns whether the kernel reports that the group, and those below it, are empty.
     pub(crate) fn is_empty(&self) -> io::Result<bool> {
         let events = self.jobs.join("cgroup.events");
         match fs::read_to_string(&events) {
@@ -95,7 +95,7 @@ impl JobGroup {
     }
 }
 
-/// Removes a group with those below it. Its files are the kernel's, and go with it.
+/// Removes a group with those below it. Its files belong to the kernel, and are removed with it.
 fn remove(group: &Path) -> io::Result<()> {
     for entry in fs::read_dir(group)? {
         let entry = entry?;
@@ -113,14 +113,14 @@ fn make(group: &Path) -> io::Result<()> {
     }
 }
 
-/// Moves this process, all its threads with it.
+/// Moves this process to a group, with all its threads.
 fn enter(group: &Path) -> io::Result<()> {
     let members = group.join("cgroup.procs");
     fs::write(&members, "0").map_err(|e| disk::at(&members, &e))
 }
 
-/// The directory of the group that `/proc/self/cgroup` names, by where `/proc/self/mountinfo` says that such are
-/// mounted (`cgroups(7)`, `proc_pid_mountinfo(5)`).
+/// Returns the directory of the group in `/proc/self/cgroup`, below the mount point in `/proc/self/mountinfo`
+/// (`cgroups(7)`, `proc_pid_mountinfo(5)`).
 fn own_group(groups: &str, mounts: &str) -> Option<PathBuf> {
     let group = Path::new(groups.lines().find_map(|line| line.strip_prefix("0::"))?);
     mounts.lines().find_map(|line| {
@@ -156,7 +156,7 @@ mod tests {
         assert_eq!(group(service, "20 10 0:17 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n"), None);
     }
 
-    /// A directory that looks like the agent's group.
+    /// Creates a directory that looks like the agent's group.
     fn likeness() -> (tempfile::TempDir, JobGroup) {
         let dir = tempfile::tempdir().unwrap();
         let jobs = dir.path().join(NAME);

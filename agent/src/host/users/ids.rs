@@ -1,5 +1,5 @@
-//! The user ids of the job account: its own id, the subordinate ids that it may map into a user namespace, and those that
-//! the users of its containers have. A process or file of any of them counts as the job's own.
+//! The user ids of the job account: its own id, the subordinate ids that it may map into a user namespace, and the ids
+//! of the users in its containers. A process or file of any of them counts as the job's own.
 
 use std::fs;
 use std::io;
@@ -9,8 +9,8 @@ use std::path::Path;
 use crate::host::Account;
 use crate::system::disk;
 
-/// The users of containers beside root, as the machine numbers them: beyond those of accounts (`useradd`), of systemd's
-/// own containers and of its dynamic users.
+/// The ids of container users other than root, as the machine numbers them: outside of the ranges for accounts
+/// (`useradd`), for systemd's own containers and for its dynamic users.
 pub(crate) const SUBORDINATE: Range<u32> = 0x7000_0000..0x7001_0000;
 
 /// The ids of an account.
@@ -21,10 +21,11 @@ pub(crate) struct Ids {
 }
 
 impl Ids {
-    /// The account's own, those of its containers, and the ranges that `subuid(5)` and `subgid(5)` give it.
+    /// Returns the account's own ids, those of its containers, and the ranges that `subuid(5)` and `subgid(5)` assign
+    /// to it.
     ///
     /// # Errors
-    /// One of the two files is there and cannot be read.
+    /// One of the two files exists and cannot be read.
     pub(crate) fn of(account: &Account) -> io::Result<Self> {
         let ranges = |path: &str, own: u32| {
             let table = disk::read(Path::new(path))?.unwrap_or_default();
@@ -34,24 +35,25 @@ impl Ids {
         Ok(Self { uids: ranges("/etc/subuid", account.uid)?, gids: ranges("/etc/subgid", account.gid)? })
     }
 
-    /// Whether a user is the account.
+    /// Returns whether a user id belongs to the account.
     pub(crate) fn owns(&self, uid: u32) -> bool {
         self.uids.iter().any(|range| range.contains(&uid))
     }
 
-    /// Whether a group is the account's.
+    /// Returns whether a group id belongs to the account.
     pub(crate) fn has(&self, gid: u32) -> bool {
         self.gids.iter().any(|range| range.contains(&gid))
     }
 
-    /// Which of read (4), write (2) and search (1) a mode gives the account on what is not its own.
+    /// Returns whether a mode grants the account read (4), write (2) or search (1) access to a file of another user.
     pub(crate) fn may(&self, mode: u16, gid: u32, right: u16) -> bool {
         let bits = if self.has(gid) { mode >> 3 } else { mode };
         bits & right != 0
     }
 
-    /// Whether any user of a process is the account: the four of the line `Uid` of `proc_pid_status(5)`, which, unlike
-    /// the owner of the process's directory, is the truth of one that cannot be dumped too.
+    /// Returns whether any user id of a process belongs to the account: the four of the line `Uid` of
+    /// `proc_pid_status(5)`. Unlike the owner of the process's directory, they are also correct for a process that
+    /// cannot be dumped.
     pub(crate) fn run(&self, pid: i32) -> bool {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
         let users = status.lines().find_map(|line| line.strip_prefix("Uid:")).unwrap_or_default();
@@ -59,7 +61,7 @@ impl Ids {
     }
 }
 
-/// The ranges of an account in a table of lines `name or id:first:count`.
+/// Returns the ranges of an account in a table of lines `name or id:first:count`.
 fn subordinate(table: &str, account: &Account) -> Vec<Range<u32>> {
     let uid = account.uid.to_string();
     let range = |line: &str| {

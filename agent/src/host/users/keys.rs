@@ -14,27 +14,29 @@ use super::ids::Ids;
 use crate::host::Account;
 use crate::system::disk;
 
-/// How often keyrings are emptied, and how long the kernel may take each time to collect keys that nobody has any more:
-/// those of a job's user namespace, which nobody else can reach, go some time after the namespace.
+/// How often keyrings are emptied, and the time limit for the kernel to collect unreferenced keys: keys of a job's user
+/// namespace, which no other process can reach, disappear some time after the namespace.
 const TRIES: u32 = 6;
 const GONE: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(50);
-/// How many registers may stay; the kernel gives a user 200 keys.
+/// The maximum number of registers that may remain; the kernel gives a user 200 keys.
 const REGISTERS: u64 = 16;
-/// What the kernel calls the keyring in which a user namespace has those of its users. No user can make one of that name.
+/// The kernel's name of the register: the keyring in which a user namespace stores those of its users. No user can
+/// create one of that name.
 const REGISTER: &str = ".user_reg";
 /// The keys that this process may see.
 const KEYS: &str = "/proc/keys";
 /// The kernel's count of each user's keys.
 const COUNTS: &str = "/proc/key-users";
 
-/// Empties the keyrings of this process's user: its own, its sessions', the one that outlives both, and those of user
-/// namespaces; how many namespaces have a register of rings yet.
+/// Empties the keyrings of this process's user: the user's own, those of its sessions, the persistent one, and those of
+/// user namespaces. Returns the number of namespaces that still have a register of keyrings.
 ///
 /// # Errors
-/// One does not let its user.
+/// The user is not permitted to empty one of them.
 pub fn empty_keyrings() -> io::Result<usize> {
-    // Each is put into a ring of this process, which tells their numbers: what stands for one would make it anew.
+    // Each keyring is linked into a keyring of this process to learn its serial number: its special id would create it
+    // again.
     let holder = KeyRing::from_special_id(KeyRingIdentifier::Process, true).map_err(said)?;
     for special in [KeyRingIdentifier::UserSession, KeyRingIdentifier::User] {
         let ring = KeyRing::from_special_id(special, false).map_err(said)?;
@@ -42,7 +44,7 @@ pub fn empty_keyrings() -> io::Result<usize> {
         ring.clear().map_err(said)?;
     }
     match KeyRing::get_persistent(KeyRingIdentifier::Process) {
-        // A kernel without them.
+        // The kernel may have no persistent keyrings.
         Err(KeyError::OperationNotSupported) => {}
         ring => ring.and_then(|ring| ring.clear()).map_err(said)?,
     }
@@ -50,22 +52,22 @@ pub fn empty_keyrings() -> io::Result<usize> {
     let links = holder.read_to_vec().map_err(said)?;
     let (numbers, _) = links.as_chunks::<4>();
     let rings = numbers.iter().map(|number| Key::from_id(KeySerialId::from(i32::from_ne_bytes(*number))));
-    // The rings themselves count, too, and what they were given: rights, for example.
+    // The keyrings themselves count, too, and so do their changed attributes, such as permissions.
     rings.into_iter().try_for_each(|ring| ring.invalidate()).map_err(said)?;
     empty_rings_of_namespaces()
 }
 
-/// Empties and removes the rings that user namespaces have of this process's user. Such a namespace, and each key in
-/// it, may outlive its processes (by a connection that nobody holds), and cannot be entered then; but its rings are
-/// listed, and give their user all rights, whoever possesses them. The register of these rings stays as long as the
-/// namespace does: only the kernel writes to it.
+/// Empties and removes the keyrings that user namespaces hold for this process's user. Such a namespace, and each key
+/// in it, may outlive its processes (through a connection that no process holds), and cannot be entered then; but its
+/// keyrings are listed, and grant their user all rights, regardless of possession. The register of these keyrings
+/// remains as long as the namespace does: only the kernel writes to it.
 fn empty_rings_of_namespaces() -> io::Result<usize> {
     let listed = disk::read(Path::new(KEYS))?.unwrap_or_default();
     let own = nix::unistd::geteuid().as_raw();
     let (registers, rings): (Vec<_>, Vec<_>) =
         rings(&String::from_utf8_lossy(&listed), own).into_iter().partition(|(_, name)| name == REGISTER);
     for (ring, _) in rings {
-        // One that went meanwhile, or whose rights were taken away, which the count tells.
+        // The keyring may have disappeared meanwhile; if its permissions were removed, the count reveals it.
         let emptied = keyutils_raw::keyctl_clear(ring).and_then(|()| keyutils_raw::keyctl_invalidate(ring));
         if let Err(error) = emptied {
             tracing::debug!(%error, ring = ring.get(), "a keyring cannot be emptied");
@@ -74,8 +76,8 @@ fn empty_rings_of_namespaces() -> io::Result<usize> {
     Ok(registers.len())
 }
 
-/// The numbers and names of a user's keyrings in `/proc/keys`: a number in hexadecimal, flags, uses, a time, rights,
-/// user, group, kind and name.
+/// Returns the serial numbers and names of a user's keyrings in `/proc/keys`. Its columns are: a number in hexadecimal,
+/// flags, uses, a time, rights, user, group, kind and name.
 fn rings(table: &str, own: u32) -> Vec<(NonZeroI32, String)> {
     let ring = |line: &str| {
         let fields: Vec<&str> = line.split_whitespace().collect();
@@ -90,54 +92,55 @@ fn said(error: KeyError) -> io::Error {
     io::Error::other(format!("keyring: {error:?}"))
 }
 
-/// Whoever is in a session has all that is linked to its keyring, of whatever namespace it is: this thread, and what it
-/// starts from now on, is in one of its own.
+/// Moves this thread, and everything that it starts from now on, to a new session keyring. A process in a session
+/// possesses everything that is linked to its keyring, regardless of the namespace.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel refuses the keyring.
 pub(crate) fn own_session() -> io::Result<()> {
     let joined = keyutils_raw::keyctl_join_session_keyring(None).map_err(io::Error::from).map(drop);
     alone(joined, || KeyRing::from_special_id(KeyRingIdentifier::User, false).is_ok())
 }
 
-/// Whether nobody else's keys are at hand, by whether a session of one's own could be joined. A refusal proves it only
-/// where all of the call is refused, as containers have it: a filter holds for all that is started, too.
+/// Checks that no other keys are accessible, given the result of joining a new session. A refusal only proves this if
+/// the whole system call is refused, as in containers: a filter also applies to all processes that are started.
 fn alone(joined: io::Result<()>, finds_a_ring: impl FnOnce() -> bool) -> io::Result<()> {
     match joined {
-        // A kernel without keys.
+        // The kernel may have no keys.
         Err(error) if error.kind() == io::ErrorKind::Unsupported => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied && !finds_a_ring() => Ok(()),
         joined => joined.map_err(|e| io::Error::new(e.kind(), format!("no session keyring of its own: {e}"))),
     }
 }
 
-/// Starts something in a session keyring that nobody else is in: not the agent's, and not that of what was started
-/// before.
+/// Starts a process in a session keyring that no other process is in: neither the agent's, nor that of an earlier
+/// process.
 ///
 /// # Errors
-/// It is not started, or there is no such keyring.
+/// The process cannot be started, or there is no such keyring.
 pub(crate) fn in_own_session<T>(start: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     own_session()?;
     let started = start();
-    // A process inherits its session of the thread that starts it, which leaves it again.
+    // A process inherits the session of the thread that starts it; the thread leaves it again.
     own_session()?;
     started
 }
 
-/// Empties the keyrings of an account, of each of its ids that has any. The registers of namespaces that nothing else
-/// keeps may stay: they hold nothing.
+/// Empties the keyrings of an account, for each of its ids that has any. Registers of namespaces that nothing else
+/// keeps alive may remain: they contain nothing.
 ///
 /// # Errors
-/// Keys are left, or may be.
+/// Keys are left, or may be left.
 pub(crate) fn no_keys(program: &Path, account: &Account, ids: &Ids) -> io::Result<()> {
     let mut why = String::from("they do not go");
     for _ in 0..TRIES {
-        // Before the registers are counted, of which no job makes any more: what goes between the two counts was more.
+        // Counted before the registers, since no job creates any more of these: a key that disappears between the two
+        // counts only makes this one larger.
         let before = holders(ids)?;
         let mut registers = BTreeMap::new();
         for uid in before.keys() {
             let whose = Account { uid: *uid, ..account.clone() };
-            // What the kernel has yet to collect may be all that the user may have: then nothing can be emptied before.
+            // Keys that the kernel has yet to collect may use up the user's quota: then nothing can be emptied before.
             match as_user(program, &whose, &["empty-keyrings".into()]) {
                 Ok(said) => drop(registers.insert(*uid, said.trim().parse().unwrap_or(0))),
                 Err(error) => why = error.to_string(),
@@ -160,19 +163,21 @@ pub(crate) fn no_keys(program: &Path, account: &Account, ids: &Ids) -> io::Resul
     Err(io::Error::other(format!("the keyrings of {} hold keys: {why}", account.name)))
 }
 
-/// Whether each user has no key but so many registers, which are few: they are of the number that a user may have.
+/// Returns whether each user has no keys other than its registers, and only a few of these: registers count toward the
+/// number of keys that a user may have.
 fn only_registers(keys: &BTreeMap<u32, u64>, registers: &BTreeMap<u32, u64>) -> bool {
     keys.iter().all(|(uid, keys)| registers.get(uid).is_some_and(|most| keys <= most) && *keys <= REGISTERS)
 }
 
-/// Which ids of an account the kernel counts keys of, and how many.
+/// Returns the ids of an account for which the kernel counts keys, and the counts.
 fn holders(ids: &Ids) -> io::Result<BTreeMap<u32, u64>> {
     // A kernel without keys has no such table.
     let table = disk::read(Path::new(COUNTS))?.unwrap_or_default();
     Ok(counted(&String::from_utf8_lossy(&table)).into_iter().filter(|(uid, _)| ids.owns(*uid)).collect())
 }
 
-/// Whose keys a table counts: a user, a colon, uses, and how many keys it has before the first stroke.
+/// Returns the users with keys in a table. A line contains a user, a colon, uses, and the number of keys before the
+/// first slash.
 fn counted(table: &str) -> BTreeMap<u32, u64> {
     let holder = |line: &str| {
         let (user, rest) = line.split_once(':')?;
@@ -190,7 +195,8 @@ mod tests {
     fn what_is_started_has_no_key_of_whoever_starts_it_nor_of_what_was_started_before() {
         use linux_keyutils::{KeyPermissionsBuilder, Permission};
 
-        // Whoever has a key in a keyring that it possesses sees it; by these rights nobody else does.
+        // A key in a keyring is visible to the processes that possess it; with these permissions, it is visible to no
+        // others.
         let held = |name: &str| {
             let ring = KeyRing::from_special_id(KeyRingIdentifier::Session, true).unwrap();
             let key = ring.add_key(name, "secret").unwrap();

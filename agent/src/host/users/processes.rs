@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 
 use crate::task::RunnerProcess;
 
-/// How often a process is looked at, 1 ms apart, that shows a part of its environment only.
+/// The maximum number of reads, 1 ms apart, of a process that shows only a part of its environment.
 const EXECUTING: u32 = 1000;
 
 /// A process at this moment.
@@ -23,19 +23,20 @@ pub(crate) struct Process {
     pub(crate) session: i32,
     /// Ticks since boot.
     pub(crate) started: u64,
-    /// It has ended, with all its threads, and waits for its parent to notice.
+    /// Whether it has ended, with all its threads, and waits to be reaped by its parent.
     pub(crate) zombie: bool,
     pub(crate) name: String,
 }
 
 impl Process {
-    /// The process with this id.
+    /// Reads the process with this id.
     pub(crate) fn of(pid: i32) -> Option<Self> {
         parse(pid, &fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
     }
 
-    /// Whether its environment holds exactly this entry; no for one that hides it. While a process executes another
-    /// program it shows no environment, or a part of one: that it lacks the entry is believed only when all was seen.
+    /// Returns whether its environment contains exactly this entry; `false` for a process that hides it. While a
+    /// process executes another program it shows no environment, or a part of one: the entry counts as missing only if
+    /// the complete environment was read.
     pub(crate) fn carries(&self, entry: &str) -> bool {
         for _ in 0..EXECUTING {
             let Ok(environment) = fs::read(format!("/proc/{}/environ", self.pid)) else { return false };
@@ -51,7 +52,7 @@ impl Process {
         false
     }
 
-    /// Whether it works, or keeps a root, below a directory.
+    /// Returns whether its working directory, its program or its root is below a directory.
     pub(crate) fn is_under(&self, directory: &Path) -> bool {
         let link = |name: &str| {
             fs::read_link(format!("/proc/{}/{name}", self.pid)).unwrap_or_else(|_| PathBuf::new())
@@ -59,13 +60,13 @@ impl Process {
         ["cwd", "exe", "root"].into_iter().any(|name| link(name).starts_with(directory))
     }
 
-    /// As others address it.
+    /// Returns the process as a `RunnerProcess`.
     pub(crate) fn runner_process(&self) -> RunnerProcess {
         RunnerProcess { pid: self.pid, started: self.started }
     }
 }
 
-/// Fields 3 and on of `proc_pid_stat(5)`; the name before them may hold anything.
+/// Parses fields 3 and following of `proc_pid_stat(5)`; the name before them may contain any characters.
 fn parse(pid: i32, stat: &str) -> Option<Process> {
     let (name, rest) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = rest.split_whitespace().collect();
@@ -76,14 +77,15 @@ fn parse(pid: i32, stat: &str) -> Option<Process> {
         group: number(2)?,
         session: number(3)?,
         started: fields.get(19)?.parse().ok()?,
-        // Its first thread may have ended alone: the others live on, and see all that it saw.
+        // Its first thread may have ended alone: the others are still running, with access to the same resources.
         zombie: matches!(*fields.first()?, "Z" | "X") && number(17)? <= 1,
         name: name.split_once('(').map_or("", |(_, name)| name).to_owned(),
     })
 }
 
-/// How long a process's environment is, in bytes: fields 50 and 51 of `proc_pid_stat(5)`, once the kernel has laid it
-/// out, which field 26 tells. More than there can be while it has not; none for a process that has no memory.
+/// Returns the size of a process's environment in bytes: from fields 50 and 51 of `proc_pid_stat(5)`, once the kernel
+/// has set it up, which field 26 indicates. Before that, it returns more than is possible; for a process without
+/// memory, `None`.
 fn whole(stat: &str) -> Option<usize> {
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let number = |index: usize| fields.get(index)?.parse::<usize>().ok();
@@ -91,7 +93,7 @@ fn whole(stat: &str) -> Option<usize> {
     (memory > 0).then(|| if code == 0 { usize::MAX } else { end.saturating_sub(begin) })
 }
 
-/// All of them.
+/// Reads all processes.
 ///
 /// # Errors
 /// `/proc` cannot be listed: then nothing can be proved.
@@ -101,17 +103,17 @@ pub(crate) fn all() -> std::io::Result<Vec<Process>> {
     Ok(pids.filter_map(Process::of).collect())
 }
 
-/// Whether this very process is still at work.
+/// Returns whether this same process is still running.
 pub(crate) fn alive(runner: RunnerProcess) -> bool {
     Process::of(runner.pid).is_some_and(|process| process.started == runner.started && !process.zombie)
 }
 
-/// Asks a process group to finish.
+/// Sends SIGINT to a process group.
 pub(crate) fn interrupt(runner: RunnerProcess) {
     let _ = killpg(Pid::from_raw(runner.pid), Signal::SIGINT);
 }
 
-/// Ends a process at once, unless another one has its number by now.
+/// Kills a process, unless another one has its id by now.
 pub(crate) fn end(process: &Process) {
     if alive(process.runner_process()) {
         match kill(Pid::from_raw(process.pid), Signal::SIGKILL) {
@@ -121,7 +123,7 @@ pub(crate) fn end(process: &Process) {
     }
 }
 
-/// Lets go of an orphan that ended as our child.
+/// Reaps an orphan that ended as a child of this process.
 pub(crate) fn reap(pid: i32) {
     let _ = waitpid(Pid::from_raw(pid), Some(WaitPidFlag::WNOHANG));
 }

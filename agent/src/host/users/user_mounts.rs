@@ -1,5 +1,6 @@
-//! Aborts the FUSE connections of a claim. A process that waits for an answer of such a file system ignores SIGKILL, and
-//! while it is the one that has the connection open, it waits for ever. What stood before the claim is left alone.
+//! Aborts the FUSE connections of a claim. A process that waits for a response of such a file system ignores SIGKILL,
+//! and if it is the process that holds the connection open, it waits for ever. Connections from before the claim are
+//! ignored.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,18 +16,18 @@ use super::ids::Ids;
 use crate::system::clock::boot_id;
 use crate::system::disk;
 
-/// The kernel's file system of such connections.
+/// The kernel's file system that lists such connections.
 const CONTROL: &str = "fusectl";
-/// The kinds of file systems that the kernel has.
+/// The list of file system types that the kernel supports.
 const KINDS: &str = "/proc/filesystems";
 
 /// The FUSE connections of the job account.
 #[derive(Clone, Debug)]
 pub(crate) struct UserMounts {
     ids: Ids,
-    /// Says what stood before the claim.
+    /// The file that lists the connections from before the claim.
     mark: PathBuf,
-    /// The kernel's list, in a mount that has no place in any directory.
+    /// The kernel's list of connections, in a mount that is not attached to any directory.
     control: Arc<OnceLock<OwnedFd>>,
 }
 
@@ -35,8 +36,8 @@ impl UserMounts {
         Self { ids, mark, control: Arc::default() }
     }
 
-    /// What the mark of a claim says of those that stand: their numbers, which count for this boot. Where that cannot
-    /// be told it says nothing, and nothing is aborted.
+    /// Returns the connections that exist, as text for the mark of a claim: their numbers, which are valid for this
+    /// boot. If they cannot be determined, the text is empty and nothing is aborted.
     pub(crate) fn before(&self) -> String {
         let told = || Ok::<_, io::Error>(line(&boot_id()?, &self.standing()?));
         told().unwrap_or_else(|error| {
@@ -45,10 +46,10 @@ impl UserMounts {
         })
     }
 
-    /// Aborts those that appeared since the claim began; how many.
+    /// Aborts the connections that appeared since the claim began. Returns their number.
     ///
     /// # Errors
-    /// The kernel tells of none, or one does not let itself be aborted.
+    /// The kernel does not list the connections, or one of them cannot be aborted.
     pub(crate) fn abort(&self) -> io::Result<usize> {
         let Some(control) = self.control()? else { return Ok(0) };
         let mark = disk::read(&self.mark)?.unwrap_or_default();
@@ -66,10 +67,10 @@ impl UserMounts {
         Ok(appeared.len())
     }
 
-    /// The numbers of those that users of the account have mounted.
+    /// Returns the numbers of the connections that users of the account have mounted.
     fn standing(&self) -> io::Result<BTreeSet<u32>> {
         let Some(control) = self.control()? else { return Ok(BTreeSet::new()) };
-        // What a mount is told by cannot be read itself.
+        // The descriptor of the mount itself cannot be read.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let listed = Dir::new(openat(control, ".", flags, Mode::empty())?)?;
         let mut found = BTreeSet::new();
@@ -85,7 +86,7 @@ impl UserMounts {
         Ok(found)
     }
 
-    /// None where the kernel has no such file systems, or has not loaded them.
+    /// Returns the mounted list; `None` if the kernel has no such file systems, or has not loaded them.
     fn control(&self) -> io::Result<Option<&OwnedFd>> {
         if let Some(control) = self.control.get() {
             return Ok(Some(control));
@@ -105,7 +106,7 @@ fn line(boot: &str, numbers: &BTreeSet<u32>) -> String {
     format!("fuse {boot}{numbers}\n")
 }
 
-/// What a mark spares; none where it is of no claim of this boot.
+/// Returns the connections that a mark spares; `None` if it is not from a claim of this boot.
 fn spared(mark: &str, boot: &str) -> Option<BTreeSet<u32>> {
     let numbers = mark.strip_prefix("fuse ")?.strip_prefix(boot)?.strip_suffix('\n')?;
     numbers.split_whitespace().map(|number| number.parse().ok()).collect()
@@ -125,7 +126,7 @@ mod tests {
             assert_eq!(spared(mark, boot), None, "{mark:?}");
         }
     }
-    /// Mounts one for a user that no machine has, by this process, which is root, and tells it from one that stood.
+    /// Mounts one for a user that no machine has, as root, and distinguishes it from one that existed before.
     #[test]
     fn a_connection_of_the_job_user_is_aborted_unless_it_stood_before() {
         use std::os::fd::AsRawFd;
@@ -155,7 +156,7 @@ mod tests {
         assert_eq!(mounts.abort().unwrap(), 0);
         let appeared = mounted("appeared");
         assert_eq!(mounts.abort().unwrap(), 1);
-        // The server of an aborted one is told that it is gone; that of the other is told to begin.
+        // The server of the aborted one gets an error; that of the other one gets a request.
         let mut buffer = vec![0; 1 << 17];
         let gone = rustix::io::read(&appeared, &mut buffer).unwrap_err();
         assert_eq!(gone, rustix::io::Errno::NODEV);

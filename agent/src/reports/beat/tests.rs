@@ -80,7 +80,7 @@ async fn a_runners_number_is_told_and_goes_when_it_is_not_known_any_more() {
     yard.status.send_replace(status.clone());
     tokio::time::sleep(Duration::from_millis(1)).await;
     assert_eq!(yard.records.shown().unwrap().runner_id, Some(17));
-    // Its job is over and the next runner of the claim has no number yet: the signal stays the same.
+    // The job is over and the next runner of the claim has no id yet: the signal remains the same.
     yard.status.send_replace(AgentStatus { runner_id: None, ..status });
     tokio::time::sleep(Duration::from_millis(1)).await;
     assert_eq!(yard.records.shown().unwrap().runner_id, None);

@@ -55,7 +55,7 @@ impl Keeper {
         self.status.send_replace(AgentStatus { say: Some(say), ..AgentStatus::default() });
     }
 
-    /// What was written, after all that can happen has happened.
+    /// Returns the written records, after everything that can happen has happened.
     async fn written(&self) -> Vec<Item> {
         tokio::time::sleep(Duration::from_secs(60)).await;
         self.records.logs.lock().unwrap().clone()

@@ -1,8 +1,8 @@
-//! Every reachable run of one machine's last hours, visited (Stateright): an operator that renews the deadline or is
-//! silent, a table out of reach, an agent that is killed and started again, a disk that takes nothing more.
-//! Production's `Memory` and the watchdog timer's `decide` decide. In each state the machine must not have ended too
-//! early, nor live too long; as time can always pass while it lives, that is also what a fair run from there comes to
-//! (L5). The number of states is pinned; mutants must be refuted.
+//! Visits every reachable run of one machine's last hours (Stateright): an operator that renews the deadline or is
+//! silent, a table out of reach, an agent that is killed and restarted, a disk that accepts no more writes. The
+//! decisions are those of production's `Memory` and of the watchdog timer's `decide`. In each state the machine must
+//! not have ended too early, nor live too long; because time can always pass while it lives, this also covers the
+//! outcome of a fair run from there (L5). The number of states is pinned; mutants must be refuted.
 
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
@@ -13,25 +13,25 @@ use crate::shutdown::watchdog_timer::{MARGIN, Verdict};
 /// One step of time.
 const STEP: Duration = Duration::from_secs(60);
 const LENGTHS: Lengths = Lengths { created: STEP.saturating_mul(3), grace: STEP };
-/// What the operator's wall clock is ahead of this machine's boot clock: nothing may depend on it.
+/// The difference of the operator's wall clock from this machine's boot clock: nothing may depend on it.
 const AHEAD: i64 = 1_000_000;
 
-/// A way in which the guard could be wrong.
+/// A possible bug of the guard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mutant {
-    /// Nobody but the agent ends the machine.
+    /// Only the agent ends the machine.
     NoWatchdog,
-    /// An agent that starts again forgets what was known before.
+    /// A restarted agent forgets its earlier state.
     Forgets,
     /// Each read of the same deadline counts from the beginning.
     CountsAnew,
-    /// The machine ends without a last look at its record.
+    /// The machine ends without a last read of its record.
     NoLastLook,
-    /// The threshold is held against this machine's own clock.
+    /// The threshold is compared with this machine's own clock.
     ComparesClocks,
 }
 
-/// What may still happen.
+/// The number of events that may still happen.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Left {
     renewals: u8,
@@ -50,20 +50,20 @@ enum By {
 struct Machine {
     /// Steps since boot.
     now: u32,
-    /// The record's deadline: the step it was written in, and its length in steps.
+    /// The record's deadline: the step in which it was written, and its length in steps.
     record: Option<(u32, u32)>,
-    /// What the agent knows, while it runs.
+    /// The agent's state, while it runs.
     agent: Option<Memory>,
     file: Option<Memory>,
     reachable: bool,
     disk: bool,
-    /// The latest end that what was read so far justifies.
+    /// The latest end that the deadlines read so far justify.
     justified: u32,
-    /// Whether the deadline that is in the record was read, and whether it was kept on disk.
+    /// Whether the deadline in the record was read, and whether it was stored on disk.
     read: bool,
     kept: bool,
     ended: Option<By>,
-    /// Whether the last look alone kept it alive once.
+    /// Whether only the last read kept it alive once.
     spared: bool,
     wrong: Option<&'static str>,
     left: Left,
@@ -95,7 +95,7 @@ fn steps(duration: Duration) -> u32 {
     u32::try_from(duration.as_secs() / STEP.as_secs()).unwrap()
 }
 
-/// A deadline as the record says it, by the operator's clock.
+/// Returns a deadline as the record contains it, by the operator's clock.
 fn deadline((written, length): (u32, u32)) -> Deadline {
     let wall_clock = |step: u32| Timestamp::from_second(AHEAD + i64::from(step) * 60).unwrap();
     Deadline { at: wall_clock(written + length), set_at: Some(wall_clock(written)) }
@@ -127,7 +127,7 @@ impl Machine {
         }
     }
 
-    /// The agent takes note of its record.
+    /// Reads the record in the agent.
     fn read(&mut self, mutant: Option<Mutant>) {
         let (Some(record), Some(memory)) = (self.record, &mut self.agent) else { return };
         if !self.read {
@@ -147,7 +147,7 @@ impl Machine {
         }
     }
 
-    /// What the agent does in each step, as the guard's loop does it.
+    /// Runs the agent's part of each step, as the guard's loop does.
     fn guards(&mut self, mutant: Option<Mutant>) {
         let over = |machine: &Self| {
             machine.agent.as_ref().is_some_and(|memory| memory.left(at(machine.now)).is_zero())
@@ -164,8 +164,8 @@ impl Machine {
         }
         self.ended = Some(By::Agent);
         let due = self.record.map(|(written, length)| written + length + steps(LENGTHS.grace));
-        // What was read and could not be kept is lost with the agent that read it; then the earlier end is the safe
-        // one.
+        // A deadline that was read and could not be stored is lost with the agent that read it; then the earlier end is
+        // the safe one.
         let knows = self.record.map(|record| deadline(record).at);
         let seen = self.agent.as_ref().and_then(|memory| memory.seen.as_ref()).map(|seen| seen.threshold);
         let known = self.reachable || self.kept || (self.read && seen == knows);
@@ -268,7 +268,7 @@ impl Model for Life {
     }
 }
 
-/// What is wrong on the shortest way to something wrong.
+/// Returns the violation at the end of the shortest path to one.
 fn refuted(mutant: Mutant) -> &'static str {
     let left = Left { renewals: 2, kills: 2, outages: 1, disk_failures: 0 };
     let checker = Life { mutant: Some(mutant), left }

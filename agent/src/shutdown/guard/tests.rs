@@ -11,7 +11,7 @@ struct Yard {
 }
 
 impl Yard {
-    /// The record is there; nobody has read it yet.
+    /// Creates a yard in which the record exists and was not read yet.
     fn new() -> Self {
         let records = FakeRecords::new(instance("running", "42", "c1"));
         Self {
@@ -37,7 +37,7 @@ impl Yard {
         self.sight.send_replace(Sight::of(self.records.instance.lock().unwrap().as_ref()));
     }
 
-    /// How many seconds after now the machine ends.
+    /// Returns the number of seconds until the machine ends, and the reason.
     async fn ends_after(&self) -> (u64, &'static str) {
         let from = tokio::time::Instant::now();
         let why = self.guard().run(CancellationToken::new()).await.unwrap();

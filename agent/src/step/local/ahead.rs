@@ -1,4 +1,4 @@
-//! What is known of the runner that is registered ahead of a claim.
+//! The local state of the runner that is registered ahead of a claim.
 
 use std::time::Duration;
 
@@ -6,12 +6,12 @@ use super::Local;
 use crate::task::{Task, TaskOutcome};
 
 impl Local {
-    /// Whether this is a task of the runner that is registered ahead.
+    /// Returns whether this is a task of the runner that is registered ahead.
     fn is_of_ahead(&self, task: &Task) -> bool {
         self.ahead.as_ref().is_some_and(|ahead| task.claim() == Some(&ahead.id))
     }
 
-    /// Changes what is known of the runner that is registered ahead, as `change` does of the claim at hand.
+    /// Applies `change` to the runner that is registered ahead, as if it were the current claim.
     fn of_ahead(mut self, change: impl FnOnce(Self) -> Self) -> Self {
         std::mem::swap(&mut self.claim, &mut self.ahead);
         let mut changed = change(self);
@@ -19,8 +19,8 @@ impl Local {
         changed
     }
 
-    /// What is known after this task ended, of the claim at hand or of the runner that is registered ahead. `number` is
-    /// GitHub's of the runner, where the task may have registered one.
+    /// Returns the state after this task ended, for the current claim or for the runner that is registered ahead.
+    /// `number` is GitHub's id of the runner, if the task may have registered one.
     #[must_use]
     pub fn after_task(
         self,
@@ -41,7 +41,7 @@ impl Local {
         if ahead { self.of_ahead(after) } else { after(self) }
     }
 
-    /// When something that failed is tried again.
+    /// Returns the time at which a failed operation is tried again.
     pub fn retry_at(&self) -> Option<Duration> {
         self.claim.iter().chain(&self.ahead).filter_map(|served| served.retry_at).min()
     }

@@ -1,5 +1,5 @@
-//! What becomes of a claim whose runner failed, or ended without being asked: it is tried again, or registered anew under
-//! the claim's next name, because GitHub may hold the session of the dead one for minutes.
+//! Handles a claim's runner that failed, or ended unrequested: it is tried again, or registered anew under the claim's
+//! next name, because GitHub may hold the session of the dead one for minutes.
 
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ use crate::task::{GithubFailure, RunnerEnd, Trouble};
 
 /// How often a claim's runner is registered anew within [`WITHIN`].
 const ANEW: usize = 3;
-/// See [`ANEW`].
+/// The period for [`ANEW`].
 const WITHIN: Duration = Duration::from_secs(600);
-/// How long a claim that nothing but a new box can help waits for it. An operator that does not know that it is asked
-/// never sends one.
+/// How long a claim waits for a new credential if nothing else can help it. An operator that does not support such
+/// requests never sends one.
 const BOX: Duration = Duration::from_secs(60);
 
 impl Served {
-    /// What it needs GitHub for did not succeed.
+    /// Handles the failure of an operation that needs GitHub.
     pub(super) fn failed(&mut self, failure: GithubFailure, now: Duration, chance: f64) {
         let back = self.fallback();
         let (detail, last) = match failure {
@@ -41,7 +41,7 @@ impl Served {
         }
     }
 
-    /// Its runner ended by itself.
+    /// Handles the unrequested end of its runner.
     pub(super) fn ended(&mut self, worked: bool, end: RunnerEnd, now: Duration, chance: f64) {
         if self.mode == Some(Mode::Job) && worked {
             self.listened = true;
@@ -50,13 +50,13 @@ impl Served {
         match end {
             RunnerEnd::Failed(failure @ GithubFailure::Deprecated(_)) => self.failed(failure, now, chance),
             RunnerEnd::Failed(failure) if !self.has_listened() => self.failed(failure, now, chance),
-            // Its one registration is used up all the same.
+            // Its single registration is used up all the same.
             RunnerEnd::Failed(GithubFailure::Unreachable(why) | GithubFailure::Conflict(why))
                 if self.mode == Some(Mode::Job) =>
             {
                 self.lost(why, false, now, chance);
             }
-            // A job may have written into its directory what would be another runner than ours.
+            // A job may have replaced the runner in its directory by another one.
             RunnerEnd::Failed(failure @ GithubFailure::Unreachable(_)) => {
                 self.failed(failure, now, chance);
                 self.stage = ClaimStage::Renewing(None);
@@ -71,19 +71,19 @@ impl Served {
         matches!(self.stage, ClaimStage::Listening(_))
     }
 
-    /// A runner of this registration is of no more use. `forgotten`: GitHub does not know it any more.
+    /// Handles a runner with a registration that can no longer be used. `forgotten`: GitHub does not know it any more.
     fn lost(&mut self, why: String, forgotten: bool, now: Duration, chance: f64) {
         if forgotten {
             (self.registered, self.runner_id) = (false, None);
         }
         if self.run.is_empty() {
-            // It waits for nobody: the operator makes another while the machine rests.
+            // No claim waits for this runner: the operator creates another one while the machine is idle.
             self.stage = ClaimStage::Refused(why);
             return;
         }
-        // Beside the times of another boot.
+        // This also removes the times of another boot.
         self.ends.retain(|at| now.checked_sub(*at).is_some_and(|age| age < WITHIN));
-        // The former one, tried again while no box came, is no other runner.
+        // A restart with the former registration, while no credential arrived, does not count as another runner.
         if self.done != self.seq {
             self.ends.push(now);
         }
@@ -93,7 +93,7 @@ impl Served {
             return;
         }
         self.trouble = Some(Trouble { kind: TroubleKind::Ended, words: why });
-        // The first time nothing is waited for, but where each box is a runner more at GitHub.
+        // There is no pause the first time, except if each credential is one more runner at GitHub.
         let job = self.mode == Some(Mode::Job);
         let pauses = self.ends.len().saturating_sub(usize::from(!job));
         if job || self.place.is_some() {
@@ -110,13 +110,13 @@ impl Served {
         self.retry_at = pause.map(|pause| now.saturating_add(pause));
     }
 
-    /// Whether it waits for a new box, or is about to.
+    /// Returns whether it waits for a new credential, or is about to.
     pub(crate) fn asks_anew(&self) -> bool {
         self.anew || (self.trouble.is_some() && self.seq > 0 && self.done == self.seq)
     }
 
-    /// Asks for a new box, once its pause is over. Without one for `reregister` the former registration, if it can be
-    /// used at all, is tried again.
+    /// Requests a new credential, once its pause is over. If none arrives within `reregister`, the former registration
+    /// is tried again, if it can be used at all.
     pub(crate) fn ask_anew(&mut self, now: Duration, reregister: Duration) {
         if !self.anew || self.retry_at.is_some_and(|at| now < at) {
             return;
@@ -126,11 +126,11 @@ impl Served {
         self.retry_at = (self.mode != Some(Mode::Job)).then(|| now.saturating_add(patience));
     }
 
-    /// Nothing of its last runner is left.
+    /// Records that nothing of its last runner is left.
     pub(super) fn renewed(&mut self) {
         let retry_at = self.retry_at;
         if !self.registered {
-            // Where it was registered ahead, its place was that registration's.
+            // If it was registered ahead, the place belonged to that registration.
             (self.place, self.lent) = (None, false);
         }
         let stage = if self.registered && self.mode != Some(Mode::Job) {

@@ -7,16 +7,16 @@ use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// How the service misbehaves, one question each.
+/// A fault of the service, each for one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// Answers with this status.
+    /// Responds with this status.
     Status(u16),
     /// Forgets its tokens.
     ForgetsTokens,
-    /// Hangs up.
+    /// Closes the connection.
     HangsUp,
-    /// Takes the question and never answers.
+    /// Accepts the request and never responds.
     Silent,
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct Shared {
     minted: u32,
 }
 
-/// The service.
+/// The fake service.
 pub(crate) struct FakeMetadata {
     pub(crate) endpoint: String,
     pub(crate) shared: Arc<Mutex<Shared>>,
@@ -100,7 +100,7 @@ async fn serve(mut stream: TcpStream, shared: Arc<Mutex<Shared>>) {
     }
 }
 
-/// None where the connection is to be left without an answer.
+/// Returns the response; `None` if the connection gets none.
 fn answer(request: &str, shared: &Mutex<Shared>) -> Option<(u16, String)> {
     let mut shared = shared.lock().unwrap();
     let first: Vec<&str> = request.lines().next().unwrap().split(' ').collect();

@@ -10,7 +10,7 @@ use runyard_core::model::{
     ReuseWithin, WriteFrom,
 };
 
-/// The most characters of a value that are shown.
+/// The longest shown value, in characters.
 const SHOWN: usize = 160;
 
 /// A field whose value changes.
@@ -18,26 +18,26 @@ const SHOWN: usize = 160;
 pub(crate) struct Changed {
     /// Its name, for example `max` or `launch.ami`.
     pub(crate) field: String,
-    /// Its value so far; null where it has none.
+    /// Its value so far; null if it has none.
     old: Value,
-    /// Its value from now on; null where it has none.
+    /// Its new value; null if it has none.
     new: Value,
     /// Why the change needs `--allow-widening`, if it does.
     pub(crate) widens: Option<&'static str>,
 }
 
 impl Changed {
-    /// `max 3 → 5`.
+    /// Formats the change as `max 3 → 5`.
     pub(super) fn told(&self) -> String {
         format!("{} {} → {}", self.field, shown(&self.old), shown(&self.new))
     }
 
-    /// As a program reads it.
+    /// Formats the change for programs.
     pub(super) fn document(&self) -> Value {
         json!({"field": self.field, "old": self.old, "new": self.new, "widens": self.widens})
     }
 
-    /// The refusal of this change, if it needs a word that was not given.
+    /// Returns the error for this change, if it needs a flag that was not given.
     pub(super) fn refused(&self, path: &str) -> Option<FieldError> {
         let why = self.widens?;
         let message = format!("{why}: it is {} now", shown(&self.old));
@@ -46,29 +46,29 @@ impl Changed {
     }
 }
 
-/// Which fields a spec names itself. The others are defaults: nobody said that they are to be so.
+/// The fields that a spec names itself. The others are defaults that nobody chose.
 #[derive(Clone, Debug)]
 pub(crate) enum Says {
-    /// All that it has, and all that it has not: a person changes a class field by field.
+    /// All fields, present and absent: the class is changed field by field.
     All,
-    /// These fields of a file, at its top.
+    /// These top-level fields of a file.
     Fields(BTreeSet<String>),
 }
 
 impl Says {
-    /// The fields of a file's entry.
+    /// Returns the fields of a file's entry.
     pub(super) fn of(entry: &Value) -> Self {
         Self::Fields(entry.as_object().into_iter().flat_map(Map::keys).cloned().collect())
     }
 
-    /// All fields, as somebody does who changes a class field by field; `max` only if that is so.
+    /// Returns all fields, for a class that is changed field by field; `max` only if `says_max`.
     pub(super) fn all(says_max: bool) -> Self {
         let names =
             crate::pools::spec::NAMES.iter().filter(|name| **name != "max").map(|name| (*name).to_owned());
         if says_max { Self::All } else { Self::Fields(names.collect()) }
     }
 
-    /// Whether it names the field at the top of a path.
+    /// Returns whether the top-level field of a path is named.
     pub(super) fn names(&self, path: &str) -> bool {
         match self {
             Self::All => true,
@@ -77,8 +77,8 @@ impl Says {
     }
 }
 
-/// What differs between two specs of a class. A field that the newer one does not name changes to its default because
-/// somebody forgot it, so it needs a word whatever it is.
+/// Returns the differences between two specs of a class. A field that the newer spec does not name falls back to its
+/// default, probably by mistake, so it needs the flag whatever it is.
 pub(super) fn between(old: &PoolSpec, new: &PoolSpec, says: &Says) -> Vec<Changed> {
     let (before, after) = (fields(old), fields(new));
     let names: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
@@ -92,13 +92,13 @@ pub(super) fn between(old: &PoolSpec, new: &PoolSpec, says: &Says) -> Vec<Change
     changed.collect()
 }
 
-/// A spec's fields, those within others by their path.
+/// Returns the fields of a spec; nested fields have their path as name.
 fn fields(spec: &PoolSpec) -> Map<String, Value> {
     let mut fields = Map::new();
     if let Ok(Value::Object(map)) = serde_json::to_value(spec) {
         spread("", map, &mut fields);
     }
-    // The absent attribute has a name of its own.
+    // The absent attribute has its own name.
     fields.entry("registeredAhead").or_insert_with(|| "auto".into());
     fields
 }
@@ -115,7 +115,7 @@ fn spread(path: &str, map: Map<String, Value>, into: &mut Map<String, Value>) {
     }
 }
 
-/// Why a change of this field lets more in, or ends what a class can do.
+/// Returns why a change of this field widens access or ends a capability of the class.
 fn widens(field: &str, old: &PoolSpec, new: &PoolSpec) -> Option<&'static str> {
     let launches = |spec: &PoolSpec| spec.launch != LaunchTemplate::default();
     let (is, why) = match field {
@@ -149,7 +149,7 @@ fn widens(field: &str, old: &PoolSpec, new: &PoolSpec) -> Option<&'static str> {
     is.then_some(why)
 }
 
-/// Why a change of a field that a file leaves out needs a word.
+/// Returns why the change of a field that a file leaves out needs the flag.
 fn forgotten(field: &str, says: &Says) -> Option<&'static str> {
     match field {
         _ if says.names(field) => None,
@@ -158,18 +158,18 @@ fn forgotten(field: &str, says: &Says) -> Option<&'static str> {
     }
 }
 
-/// Whether a directory that is kept already takes changes from more branches.
+/// Returns whether a directory that is kept already accepts changes from more branches.
 fn keeps_of_more(old: &[Keep], new: &[Keep]) -> bool {
     let narrow = |keep: &&Keep| keep.write_from == WriteFrom::DefaultBranch;
     let was = |one: &Keep| old.iter().filter(narrow).any(|keep| keep.name == one.name);
     new.iter().any(|keep| keep.write_from == WriteFrom::Protected && was(keep))
 }
 
-/// Whether a request may choose a type that it might not choose before.
+/// Returns whether a request may choose a type that it could not choose before.
 fn lets_choose_more(old: &PoolSpec, new: &PoolSpec) -> bool {
     let any = InstanceTypes(vec!["*".to_owned()]);
     let chosen = if new.requestable().0.is_empty() { &any } else { new.requestable() };
-    // Where a class names no types its size bounds them.
+    // If a class names no types, its size limits them.
     let freed = old.largest_chosen() != (None, None) && new.largest_chosen() == (None, None);
     freed || old.beyond_requestable(chosen).is_some()
 }
@@ -183,7 +183,7 @@ const fn reach(within: ReuseWithin) -> u8 {
     }
 }
 
-/// A value as a person reads it.
+/// Formats a value for people.
 fn shown(value: &Value) -> String {
     let text = match value {
         Value::Null => "none".into(),

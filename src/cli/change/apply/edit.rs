@@ -1,4 +1,4 @@
-//! `runyard edit`: opens a pool's spec in an editor and writes what it became, with the same checks as for a file.
+//! `runyard edit`: opens a pool's spec in an editor and writes the edited spec, with the same checks as for a file.
 
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -86,12 +86,12 @@ impl Verb for EditArgs {
     }
 }
 
-/// A spec as YAML.
+/// Formats a spec as YAML.
 fn text_of(spec: &PoolSpec) -> String {
     serde_norway::to_string(spec).expect("a spec can be written as YAML")
 }
 
-/// What the edited text makes of the record, which nobody else may have changed meanwhile.
+/// Plans the change from the edited text; the record must not have changed meanwhile.
 fn changed(text: &str, seen: &PoolSpec, before: Option<&Item>, table: &TableName) -> CliResult<Planned> {
     let class = seen.resource_class.as_str();
     let refused = |message: &str, fix: &str| Err(CliFailure::error("pool", class, message, fix));
@@ -120,7 +120,7 @@ fn changed(text: &str, seen: &PoolSpec, before: Option<&Item>, table: &TableName
     Wanted { spec, says, path: String::new() }.plan(Some(before))
 }
 
-/// The file that is edited.
+/// The temporary file to edit.
 struct Edited {
     path: PathBuf,
 }
@@ -133,7 +133,7 @@ impl Edited {
         Ok(Self { path })
     }
 
-    /// Runs the editor, as a shell would: its name may have options.
+    /// Runs the editor as a shell would: its name may contain options.
     fn open(&self, context: &CliContext) -> CliResult {
         let editor = ["VISUAL", "EDITOR"].into_iter().find_map(|name| context.environment.get(name));
         let editor = editor.unwrap_or("vi");
@@ -154,7 +154,7 @@ impl Edited {
     }
 
     fn remove(&self) -> CliResult {
-        // What is left in a directory for temporary files harms nobody.
+        // A file that remains in a directory for temporary files does no harm.
         let _ = std::fs::remove_file(&self.path);
         Ok(())
     }

@@ -10,25 +10,25 @@ use crate::session::context::{AuditEvent, CliContext, number, readable, text};
 use runyard_core::model::{ClassName, Guard, Instance, Item, Kind, Pool, PoolSpec, RecordId, Write, millis};
 use runyard_core::ports::StoreError;
 
-/// The most characters of changes that an event carries.
+/// Maximum length of the changes in an event, in characters.
 const TOLD: usize = 2000;
 
-/// A spec that is to hold.
+/// A spec that is to be stored.
 pub(crate) struct Wanted {
     pub(super) spec: PoolSpec,
-    /// Which fields it names itself.
+    /// The fields that it names itself.
     pub(super) says: Says,
-    /// What its fields' names begin with in a refusal.
+    /// The prefix of its fields' names in errors.
     pub(super) path: String,
 }
 
 impl Wanted {
-    /// The key of its record.
+    /// Returns the key of its record.
     pub(super) fn key(&self) -> RecordId {
         Pool::key_of(&self.spec.resource_class)
     }
 
-    /// What it makes of the record that is there.
+    /// Plans the write of the spec over the stored record.
     pub(super) fn plan(&self, before: Option<&Item>) -> CliResult<Planned> {
         let pool: Option<Pool> = before.map(readable).transpose()?;
         let changes = pool.as_ref().map(|pool| between(&pool.spec, &self.spec, &self.says));
@@ -48,28 +48,28 @@ impl Wanted {
     }
 }
 
-/// What is to become of one pool.
+/// The planned write of one pool.
 pub(crate) struct Planned {
     key: RecordId,
     version: u64,
-    /// What the write replaces: none for a new record.
+    /// The condition on the replaced record; `None` for a new record.
     guard: Option<Guard>,
     before: Option<Item>,
     after: Item,
     changes: Vec<Changed>,
     default_max: Option<u32>,
-    /// The spec, where it changes within what machines are used again.
+    /// The spec, if the scope within which machines are reused changes.
     reuse: Option<PoolSpec>,
     path: String,
 }
 
 impl Planned {
-    /// Whether anything is written.
+    /// Returns whether the plan writes anything.
     pub(super) fn writes(&self) -> bool {
         self.before.as_ref() != Some(&self.after)
     }
 
-    /// Whether something in it needs `--allow-widening`.
+    /// Returns whether a change needs `--allow-widening`.
     pub(super) fn widens(&self) -> bool {
         self.changes.iter().any(|change| change.widens.is_some())
     }
@@ -86,7 +86,8 @@ impl Planned {
         }
     }
 
-    /// For a person: one line for the pool and one for each field; `ahead` is whether it is still to be done.
+    /// Formats the plan for people: one line for the pool and one for each field; `ahead` means that it is not written
+    /// yet.
     pub(super) fn told(&self, ahead: bool) -> Vec<String> {
         let done = match (ahead && self.writes(), self.done()) {
             (true, done) => format!("would be {done}"),
@@ -103,13 +104,13 @@ impl Planned {
         lines
     }
 
-    /// For a program.
+    /// Formats the plan for programs.
     pub(super) fn document(&self) -> Value {
         let changes: Vec<Value> = self.changes.iter().map(Changed::document).collect();
         json!({"resourceClass": self.class(), "state": self.done(), "changes": changes})
     }
 
-    /// For whoever reads the events.
+    /// Returns the reason and message of the plan's event.
     fn event(&self) -> (&'static str, String) {
         let reason = if self.before.is_none() { "PoolCreated" } else { "PoolChanged" };
         let mut message = format!("pool {} {}", self.class(), self.done());
@@ -122,7 +123,7 @@ impl Planned {
     }
 }
 
-/// Says how many machines each change of `reuseWithin` concerns, before it is written.
+/// Prints how many machines each change of `reuseWithin` affects, before it is written.
 pub(super) async fn say_concerned(context: &mut CliContext, plans: &[Planned]) -> CliResult {
     let reuses: Vec<&PoolSpec> = plans.iter().filter_map(|plan| plan.reuse.as_ref()).collect();
     if reuses.is_empty() {
@@ -137,7 +138,7 @@ pub(super) async fn say_concerned(context: &mut CliContext, plans: &[Planned]) -
     Ok(())
 }
 
-/// What a class's new `reuseWithin` makes of the machines that served somebody.
+/// Describes the effect of a class's new `reuseWithin` on machines that have served.
 fn concerned(spec: &PoolSpec, machines: &[Instance]) -> String {
     let class = &spec.resource_class;
     let used = machines.iter().filter(|machine| {
@@ -159,7 +160,7 @@ fn concerned(spec: &PoolSpec, machines: &[Instance]) -> String {
     )
 }
 
-/// Refuses what needs a word that was not given, in all pools at once.
+/// Refuses changes that need a flag that was not given, in all pools at once.
 pub(super) fn allowed(plans: &[Planned], allowed: bool) -> CliResult {
     let refused = |plan: &Planned| {
         let problems = plan.changes.iter().filter_map(|change| change.refused(&plan.path));
@@ -169,7 +170,7 @@ pub(super) fn allowed(plans: &[Planned], allowed: bool) -> CliResult {
     if problems.is_empty() { Ok(()) } else { Err(CliFailure { exit: Exit::Error, problems }) }
 }
 
-/// Writes what `plan` makes of the record as it is at that moment, and says so; answers the record.
+/// Plans on the current record, writes it, and prints the result; returns the record.
 pub(super) async fn carry_out(
     context: &mut CliContext,
     key: &RecordId,
@@ -205,7 +206,7 @@ pub(super) async fn carry_out(
     Ok(item)
 }
 
-/// The conditional write of a plan, unless it changes nothing.
+/// Returns the conditional write of a plan, unless it changes nothing.
 fn write(context: &CliContext, planned: &Planned) -> Option<Write> {
     if !planned.writes() {
         return None;
@@ -223,7 +224,7 @@ fn write(context: &CliContext, planned: &Planned) -> Option<Write> {
     })
 }
 
-/// The record with this spec instead of the one it has; what is not the spec's stays as it is.
+/// Returns the record with its spec replaced; other attributes remain unchanged.
 fn with_spec(before: Option<&Item>, key: &RecordId, spec: &PoolSpec) -> Item {
     let mut after = before.cloned().unwrap_or_else(|| {
         let born = [("pk", text(key.pk())), ("sk", text(key.sk())), ("kind", text(Kind::Pool))];

@@ -81,7 +81,7 @@ pub(crate) struct Paused<'a> {
 }
 
 impl PauseArgs {
-    /// The verb that has these classes paused, or not paused any more.
+    /// Returns the verb that pauses or resumes these classes.
     pub(crate) const fn paused(&self, paused: bool) -> Paused<'_> {
         Paused { args: self, paused }
     }
@@ -115,14 +115,14 @@ enum Settable {
     Pool,
 }
 
-/// A field and the value it is to have; none for its default.
+/// A field and its new value; `None` resets it to its default.
 #[derive(Clone, Debug, PartialEq)]
 struct Field {
     name: String,
     value: Option<Value>,
 }
 
-/// Fields whose value is text whatever it looks like.
+/// Fields whose value is always text.
 const TEXT: &[&str] = &[
     "usageClass",
     "runnerGroup",
@@ -143,7 +143,7 @@ const TEXT: &[&str] = &[
     "sizing.waitP95",
 ];
 
-/// What the paths of tags and variables begin with: their values are text too, and a tag's key may have dots.
+/// The path prefixes of tags and variables: their values are text too, and a tag's key may contain dots.
 const TAGS: [&str; 2] = ["launch.tags.", "jobs.environment."];
 
 /// Fields whose value is a list of texts.
@@ -187,9 +187,9 @@ impl Field {
         Ok(Self { name: name.to_owned(), value: parsed })
     }
 
-    /// Sets it in a spec.
+    /// Sets the field in a spec.
     fn put(&self, spec: &mut Map<String, Value>) -> Result<(), FieldError> {
-        // At most two deep: `launch.volume.gib`, and `launch.tags.` or `sharing.weights.` with a key.
+        // At most two levels deep: `launch.volume.gib`, and `launch.tags.` or `sharing.weights.` with a key.
         let mut path: Vec<&str> = self.name.splitn(3, '.').collect();
         let name = path.pop().unwrap_or_default();
         let mut map = spec;
@@ -209,7 +209,7 @@ impl Field {
     }
 }
 
-/// A spec with one field changed, as `runyard set` would: `desired=5`.
+/// Returns a spec with one field changed as by `runyard set`: `desired=5`.
 pub(crate) fn with_field(
     spec: &runyard_core::model::PoolSpec,
     text: &str,
@@ -224,7 +224,7 @@ pub(crate) fn with_field(
     checked(old, new, table)
 }
 
-/// Lets a class keep no machine and begin nothing: what comes before its end.
+/// Prepares the deletion of a class: it keeps no machines and starts none.
 pub(crate) async fn retire(context: &mut CliContext, class: &ClassName) -> CliResult {
     let fields = ["paused=true", "desired=0", "min=0", "schedules="].map(Field::parse);
     let fields = fields.into_iter().collect::<Result<_, _>>().map_err(CliFailure::usage)?;
@@ -241,7 +241,7 @@ async fn set_fields(
     set(context, &SetArgs { noun: Settable::Pool, class: class.clone(), fields, how }).await
 }
 
-/// Sets the fields; answers the record unless nothing was to be written.
+/// Sets the fields; returns the record unless nothing changed.
 async fn set(context: &mut CliContext, args: &SetArgs) -> CliResult<Option<Item>> {
     let Settable::Pool = args.noun;
     let key = Pool::key_of(&args.class);
@@ -261,7 +261,7 @@ async fn set(context: &mut CliContext, args: &SetArgs) -> CliResult<Option<Item>
     plan::carry_out(context, &key, may_widen, plan).await.map(Some)
 }
 
-/// What the fields make of the record that is there.
+/// Plans the change of these fields in the stored record.
 fn changed(args: &SetArgs, before: Option<&Item>, table: &TableName) -> CliResult<Planned> {
     let Some(before) = before else {
         let fix = "`runyard apply -f FILE` creates one";
@@ -282,7 +282,7 @@ fn changed(args: &SetArgs, before: Option<&Item>, table: &TableName) -> CliResul
     Wanted { spec, says: Says::all(!said_max), path: String::new() }.plan(Some(before))
 }
 
-/// The spec, refused for what is wrong with it and was not before.
+/// Checks the new spec; only problems that the old one did not have are errors.
 pub(super) fn checked(
     old: Map<String, Value>,
     new: Map<String, Value>,

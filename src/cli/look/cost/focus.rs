@@ -1,5 +1,5 @@
 //! The columns of FOCUS 1.2 (<https://focus.finops.org>): a row for each machine, request and day, so that rows can be
-//! joined with a bill by `ResourceId`. Idle time is not shared there: whose it is, a tag says.
+//! joined with a bill by `ResourceId`. Idle time is not distributed there: a tag names its owner.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use runyard_core::model::{RecordId, UsageClass};
 
 const DAY: i64 = 86_400;
 
-/// What a row is of: a machine, whose time it was, a request's or a person's, and on which day.
+/// The key of a row: the machine, the request or person that used it, and the day.
 type Key = (String, (Option<RecordId>, Option<Arc<str>>), i64);
 
-/// All rows of a period.
+/// Returns all rows of a period.
 pub(super) fn document(
     entries: &[Entry],
     prices: &Prices,
@@ -128,7 +128,7 @@ impl Row {
     }
 }
 
-/// The beginning of the month of a day, or of one after it.
+/// Returns the beginning of a day's month, or of a later month.
 fn month(day: i64, later: i32) -> String {
     let date = Timestamp::from_second(day)
         .ok()

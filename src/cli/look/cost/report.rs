@@ -15,7 +15,7 @@ use runyard_core::ledger::{Account, Entry, IdleShare, Money, Prices, Row, Sum, r
 use runyard_core::model::history::Activity;
 use runyard_core::model::{ClassName, ShareBy, Sharing};
 
-/// By which names entries are added up.
+/// The names by which entries are grouped.
 pub(super) struct Names<'a> {
     pub(super) by: By,
     pub(super) teams: &'a BTreeMap<String, String>,
@@ -58,7 +58,7 @@ impl Names<'_> {
     }
 }
 
-/// What `runyard cost` tells.
+/// The output of `runyard cost`.
 pub(super) struct Report {
     account: Account,
     head: (&'static str, &'static str),
@@ -70,9 +70,9 @@ pub(super) struct Report {
     fee: bool,
 }
 
-/// Dollars for a program, to the nano-dollar.
+/// Converts an amount to dollars for programs, to the nano-dollar.
 pub(super) fn dollars(money: Money) -> Value {
-    // A decimal of nine places is the same number however it is read.
+    // A decimal with nine places has the same value for every reader.
     money.decimal(9).parse::<f64>().map_or(Value::Null, Value::from)
 }
 
@@ -88,7 +88,7 @@ impl Report {
         let rule = if names.by == By::Pool { IdleShare::None } else { rule };
         let mut account = ledger::account(entries, prices, rule, |entry| names.of(entry));
         if names.by == By::Pool {
-            // A pool's idle machines are its own, whatever the rule.
+            // A pool's idle machines are its own under every rule.
             let unknown = std::mem::take(&mut account.unshared_unpriced);
             for (class, left) in std::mem::take(&mut account.unshared) {
                 let row = account.rows.entry(class.to_string()).or_default();
@@ -107,7 +107,7 @@ impl Report {
         Self { account, head: names.head(), by: names.by, rule, from, to, sources, fee }
     }
 
-    /// The rows, dearest first.
+    /// Returns the rows, most expensive first.
     fn rows(&self) -> Vec<(&String, &Row)> {
         let mut rows: Vec<_> = self.account.rows.iter().collect();
         rows.sort_by(|(a, left), (b, right)| (total(right), a).cmp(&(total(left), b)));
@@ -119,7 +119,7 @@ impl Report {
         Figure { known, lacks: !self.account.unshared_unpriced.is_empty() }
     }
 
-    /// What a row's own pool had idle, where rows are pools.
+    /// Returns the idle time of a row's pool, if rows are pools.
     fn idle_of(&self, row: &str) -> Option<&Sum> {
         let is = |class: &&ClassName| class.as_str() == row;
         let class = self.account.pools.keys().find(is).filter(|_| self.by == By::Pool)?;
@@ -190,7 +190,7 @@ impl Report {
         let mut idle = Sum::default();
         self.account.pools.values().for_each(|sum| idle += sum);
         let unshared = self.unshared();
-        // Hours have no owner but the pool, whoever bears what they cost: so that the rows add up.
+        // Idle hours belong to the pool under every rule for their cost, so that the rows add up.
         if self.by != By::Pool && (idle.lived() > 0 || !unshared.is_zero()) {
             let none = Figure { known: Money::ZERO, lacks: false };
             rows.push(row(
@@ -248,7 +248,7 @@ impl Report {
         cells
     }
 
-    /// What a reader must know of the figures.
+    /// Returns the notes that a reader of the figures needs.
     fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         for one in &self.account.unpriced {
@@ -279,11 +279,11 @@ fn total(row: &Row) -> Money {
     row.own.cost() + row.idle
 }
 
-/// An amount as far as it is known: what lacks a price is never shown as free.
+/// An amount as far as it is known: a part without a price is never shown as free.
 #[derive(Clone, Copy)]
 struct Figure {
     known: Money,
-    /// Whether something in it has no price.
+    /// Whether a part of it has no price.
     lacks: bool,
 }
 
@@ -304,7 +304,7 @@ impl Figure {
         self.known.is_zero() && !self.lacks
     }
 
-    /// For a program: null where nothing of it is known.
+    /// Returns the amount for programs; null if no part of it is known.
     fn value(self) -> Value {
         if self.lacks && self.known.is_zero() { Value::Null } else { dollars(self.known) }
     }
@@ -320,7 +320,7 @@ impl std::fmt::Display for Figure {
     }
 }
 
-/// Hours with one decimal.
+/// Formats hours with one decimal.
 fn hours(seconds: u64) -> String {
     let tenths = (seconds + 180) / 360;
     format!("{}.{}", tenths / 10, tenths % 10)

@@ -1,4 +1,4 @@
-//! Where the lives of machines are read: in an export of the history, or in the table's records.
+//! Reads the lives of machines from an export of the history or from the table's records.
 
 use std::collections::BTreeMap;
 use std::io::BufRead;
@@ -14,12 +14,12 @@ use runyard_core::model::history::{HistoryLine, MachineLine, RequestLine};
 use runyard_core::model::kind_of;
 use runyard_core::model::{Instance, Kind, Pool, Reading, RecordId, Request, read};
 
-/// What is known of machines and of the requests they served.
+/// The known lives of machines and the requests they served.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
-    /// Stretches of machines' lives, in any order, some perhaps twice.
+    /// Periods of machines' lives, in any order, possibly with duplicates.
     pub(super) machines: Vec<MachineLine>,
-    /// The workflows of requests, by the partition and sort keys of their records, where they are known.
+    /// The workflows of requests, by the partition and sort keys of their records, if they are known.
     pub(super) workflows: BTreeMap<(String, String), String>,
 }
 
@@ -38,13 +38,13 @@ impl Lines {
         }
     }
 
-    /// The workflow of a request.
+    /// Returns the workflow of a request.
     pub(super) fn workflow(&self, request: &RecordId) -> Option<&str> {
         self.workflows.get(&(request.pk(), request.sk())).map(String::as_str)
     }
 }
 
-/// The lines of an export.
+/// Reads the lines of an export.
 pub(super) fn of_file(file: &Path) -> CliResult<Lines> {
     let shown = file.display().to_string();
     let unread = |error: std::io::Error| {
@@ -68,8 +68,8 @@ pub(super) fn of_file(file: &Path) -> CliResult<Lines> {
     Ok(lines)
 }
 
-/// What the table has: the records of machines keep what the history does not have yet. What pools say of the volumes
-/// of their machines goes to the prices.
+/// Reads the lives from both tables: the records of machines contain what the history does not have yet. The volumes
+/// that pools give their machines are added to the prices.
 pub(super) async fn of_table(
     context: &CliContext,
     now: Timestamp,
@@ -82,7 +82,7 @@ pub(super) async fn of_table(
             lines.add(line);
             Ok(())
         };
-        // A stretch counts on the day on which it was over, so one that begins in the period may be over later.
+        // A period is stored on the day on which it ended, so one that begins in the range may be stored later.
         history::each(context, from, now, false, &mut take).await?;
     }
     let wanted = |kind| matches!(kind, Some(Kind::Instance | Kind::Request | Kind::Pool));
@@ -112,7 +112,7 @@ pub(super) async fn of_table(
     Ok(lines)
 }
 
-/// The volume that a pool gives its machines, where no file says it.
+/// Adds the volume of a pool's machines, unless the price file has it.
 fn volume(pool: &Pool, prices: &mut Prices) {
     if let Some(gib) = pool.spec.launch.root_volume().gib {
         prices.volumes.entry(pool.spec.resource_class.to_string()).or_insert(gib);

@@ -1,4 +1,4 @@
-//! What EC2 says spot machines cost over time.
+//! Reads EC2's spot prices over time.
 
 use jiff::Timestamp;
 
@@ -32,7 +32,7 @@ pub(super) async fn ask(
     })
 }
 
-/// This program knows no EC2.
+/// Returns an error: this program is built without EC2.
 #[cfg(not(feature = "ec2"))]
 pub(super) async fn ask(_: &CliContext, _: &[Entry], _: Timestamp, _: Timestamp) -> CliResult<SpotPrices> {
     let fix = "give prices with --prices FILE, or use a program with the feature ec2";

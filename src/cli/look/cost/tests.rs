@@ -1,4 +1,4 @@
-//! `runyard cost` over a history: what it reads, and that its forms tell the same.
+//! `runyard cost` over a history: what it reads, and that its formats agree.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::verbs::{AnyVerb, Cli, Once};
 use runyard_core::model::history::{Activity, Ended, HistoryLine, MachineLine, Span};
 use runyard_core::model::{Reason, RecordId, UsageClass};
 
-/// When the tests look.
+/// The current time of the tests.
 fn now() -> Timestamp {
     "2026-11-20T12:00:00Z".parse().unwrap()
 }
@@ -23,7 +23,7 @@ fn ago(seconds: i64) -> Timestamp {
     now() - SignedDuration::from_secs(seconds)
 }
 
-/// A machine that started for a run, served it, was cleaned, waited in the pool and ended, as two lines.
+/// Returns two history lines of a machine that started for a run, served it, was cleaned, waited in the pool and ended.
 fn machine(number: u32, repository: &str, begun: i64) -> Vec<HistoryLine> {
     let id = format!("i-{number:017x}");
     let request = RecordId::new(format!("request#{repository}#{number}"), "request#default#1");
@@ -87,12 +87,12 @@ async fn what_the_history_has_is_added_up_by_repository() {
         .collect();
     assert_eq!(items, BTreeMap::from([("acme/api", 3_030), ("acme/web", 6_060)]));
     assert_eq!((seconds(&told["total"]), seconds(&told["idle"][0])), (10_800, 3 * 570));
-    // Three machine-hours at list.
+    // Three machine-hours at list price.
     assert_eq!(told["total"]["cost"].as_f64(), Some(0.6048));
     assert_eq!(told["unpriced"], Value::Array(vec![]));
 }
 
-/// The rows of a table by their first word: hours, cost, idle, total.
+/// Returns the rows of a table by their first word: hours, cost, idle, total.
 fn figures(text: &str) -> BTreeMap<String, Vec<String>> {
     let rows =
         text.lines().skip(1).filter(|line| !line.starts_with("no price") && !line.starts_with("prices"));
@@ -213,7 +213,7 @@ async fn focus_rows_have_the_mandatory_columns_and_cost_what_the_table_says() {
     assert!((sum - 0.6048).abs() < 1e-7, "{sum}");
 }
 
-/// The cells of a line of CSV; those with commas are quoted.
+/// Splits a line of CSV into cells; those with commas are quoted.
 fn cells(line: &str) -> Vec<String> {
     let (mut cells, mut quoted) = (vec![String::new()], false);
     for letter in line.chars() {
@@ -226,7 +226,8 @@ fn cells(line: &str) -> Vec<String> {
     cells
 }
 
-/// A cost and usage report has a machine's seconds from `running` to `shutting-down`, which the records do not know.
+/// A cost and usage report counts a machine's seconds from `running` to `shutting-down`, which the records do not
+/// contain.
 #[tokio::test(start_paused = true)]
 async fn hours_by_machine_are_within_a_hundredth_of_a_cost_and_usage_report() {
     let text = told("runyard cost -o focus", Some(&history())).await;

@@ -6,7 +6,7 @@ use crate::input::selector::Noun;
 use crate::output::json;
 use runyard_core::model::{Instance, Item, Launch, Pool, Reading, Record, RecordId, Request, read};
 
-/// The contract's list; what cannot be read stands in it as it is and is named beside it.
+/// Returns the contract's list; an unreadable item is included unchanged, and its problem is listed separately.
 pub(super) fn listed(items: &[(Noun, Item)]) -> Value {
     let odd: Vec<Value> = items.iter().filter_map(|(noun, item)| problem(*noun, item)).collect();
     let mut document = json::list(items.iter().map(|(_, item)| item));

@@ -1,4 +1,4 @@
-//! Which rows of a list, in which order, and how many: `--field-selector`, `--sort-by`, `--limit`.
+//! Which rows of a list are shown, in which order, and how many: `--field-selector`, `--sort-by`, `--limit`.
 
 use std::cmp::Ordering;
 
@@ -24,7 +24,7 @@ pub(super) struct Order {
     limit: Option<usize>,
 }
 
-/// A value that is wanted, or not.
+/// A condition on a field: it must equal the value, or must not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Field {
     path: Path,
@@ -51,7 +51,7 @@ impl Field {
 }
 
 impl Order {
-    /// Whether an item has what is wanted.
+    /// Returns whether an item meets all conditions.
     pub(super) fn accepts(&self, item: &Item) -> bool {
         if self.field_selector.is_empty() {
             return true;
@@ -60,12 +60,12 @@ impl Order {
         self.field_selector.iter().all(|field| field.holds(&document))
     }
 
-    /// Whether values of this field at the top are asked for.
+    /// Returns whether a condition is about this top-level field.
     pub(super) fn selects(&self, name: &str) -> bool {
         self.field_selector.iter().any(|field| field.path.to_string() == format!(".{name}"))
     }
 
-    /// What is wrong with the order that is asked for: nothing has a value there.
+    /// Returns the problem of the requested order: no item has a value at that path.
     pub(super) fn refused(&self, items: &[Item]) -> Option<FieldError> {
         let path = self.sort_by.as_ref()?;
         let nothing = !items.is_empty() && items.iter().all(|item| path.find(&json::record(item)).is_empty());
@@ -86,7 +86,7 @@ impl Order {
         })
     }
 
-    /// The items in their order, as many as are wanted; `aged` if they come oldest first.
+    /// Sorts and limits the items; `aged` lists them oldest first.
     pub(super) fn arranged(&self, mut items: Vec<Item>, aged: bool) -> Vec<Item> {
         if let Some(path) = &self.sort_by {
             let value = |item: &Item| path.find(&json::record(item)).first().map(|value| (*value).clone());
@@ -102,8 +102,7 @@ impl Order {
     }
 }
 
-/// A value by which rows are ordered: numbers by their size, then times, then other texts by their letters, what has none
-/// last.
+/// The sort key of a row: numbers by size, then times, then other texts alphabetically, and missing values last.
 struct Placed(Option<Value>);
 
 impl Ord for Placed {
@@ -124,7 +123,8 @@ impl Ord for Placed {
     }
 }
 
-/// Times first, and as times: by their letters `05.12Z` comes after `05.123Z`.
+/// Returns the sort key of a text: times come first and are compared as times, because alphabetically `05.12Z` comes
+/// after `05.123Z`.
 fn of_text(text: &str) -> (bool, Option<Timestamp>, &str) {
     let at = text.parse().ok();
     (at.is_none(), at, text)

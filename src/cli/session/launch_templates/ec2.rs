@@ -1,4 +1,4 @@
-//! The launch templates of a yard's classes, where its machines are EC2's.
+//! The launch templates of a yard's classes, if its machines run on EC2.
 
 use crate::common::environment::Environment;
 use crate::common::failure::{CliFailure, CliResult, Exit};
@@ -9,8 +9,8 @@ use runyard_core::ports::ComputeError;
 use runyard_operator::aws::ec2::{Ec2Compute, Ec2Options, TemplateChange};
 use runyard_operator::config::Config;
 
-/// Makes or mends the template of each class, or tells what would be done. All classes are looked at before the first
-/// is changed: what is refused is told of all of them.
+/// Creates or corrects the template of each class, or returns what would be done. All classes are examined before the
+/// first is changed, so that the refusals of all of them are reported together.
 pub(crate) async fn all(
     environment: &Environment,
     config: &Config,
@@ -55,7 +55,7 @@ pub(crate) async fn all(
     Ok(steps.into_iter().map(|(_, step)| step).collect())
 }
 
-/// What is wrong with a class's network is said and stops nothing: it may be mended before the first launch.
+/// Logs problems of a class's network. They are not errors, because they may be corrected before the first launch.
 async fn tell_network(compute: &Ec2Compute, spec: &PoolSpec) {
     let class = &spec.resource_class;
     match compute.network(spec).await {
@@ -68,8 +68,8 @@ async fn tell_network(compute: &Ec2Compute, spec: &PoolSpec) {
     }
 }
 
-/// The operator may have its runner by its environment, which is not ours: what its machines would lack is said here
-/// and stops nothing.
+/// Warns about classes without a runner. It is not an error: the operator may have its runner from its own environment,
+/// which we cannot see.
 fn advise(pools: &[PoolSpec]) {
     let bare = pools.iter().filter(|spec| spec.launch.launch_template_id.is_none());
     let bare: Vec<&str> = bare.map(|spec| spec.resource_class.as_str()).collect();

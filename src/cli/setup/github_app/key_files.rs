@@ -1,5 +1,5 @@
-//! Where an App's private key goes: new files that their owner alone can read, opened before the key exists, so that it
-//! is never made in vain.
+//! The files for an App's private key: new files that only their owner can read, opened before the key exists, so that
+//! a created key can be stored.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -9,10 +9,10 @@ use std::path::PathBuf;
 use crate::common::failure::{CliFailure, CliResult};
 use runyard_core::model::FieldError;
 
-/// The key in the chart's Secret.
+/// The entry of the key in the chart's Secret.
 const ENTRY: &str = "private-key.pem";
 
-/// Files that wait for the key; those that get none are removed.
+/// Files opened for the key; unused ones are removed.
 #[derive(Debug)]
 pub(super) struct KeyFiles {
     plain: Option<Waiting>,
@@ -59,14 +59,14 @@ impl Waiting {
 impl Drop for Waiting {
     fn drop(&mut self) {
         if !self.filled {
-            // Nothing was written there; what cannot be removed is empty.
+            // Nothing was written to it; a file that cannot be removed is empty.
             let _ = std::fs::remove_file(&self.path);
         }
     }
 }
 
 impl KeyFiles {
-    /// Makes the files.
+    /// Creates the files.
     pub(super) fn create(
         plain: Option<PathBuf>,
         manifest: Option<PathBuf>,
@@ -90,7 +90,7 @@ impl KeyFiles {
         Ok(Self { plain, manifest, namespace: namespace.to_owned(), secret_name: secret_name.to_owned() })
     }
 
-    /// Writes the key; answers the paths of the files. A key that one file has is kept there although another fails.
+    /// Writes the key and returns the paths of the files. A file that has the key is kept even if the other one fails.
     pub(super) fn keep(mut self, pem: &str) -> CliResult<Vec<String>> {
         let manifest = manifest(&self.namespace, &self.secret_name, pem);
         let plain = self.plain.as_mut().map(|file| file.fill(pem));
@@ -104,7 +104,7 @@ impl KeyFiles {
     }
 }
 
-/// A Secret as the chart takes it.
+/// Returns a Secret in the chart's form.
 fn manifest(namespace: &str, name: &str, pem: &str) -> String {
     let mut text = format!(
         "apiVersion: v1\nkind: Secret\nmetadata:\n  name: {name}\n  namespace: {namespace}\ntype: Opaque\nstringData:\n  \

@@ -1,6 +1,6 @@
-//! The page on loopback that sends a browser to GitHub with the manifest and takes it back with the code. Its address
-//! and the state are unguessable, so that another user of this machine can neither read the page nor bring a code of an
-//! App of their own.
+//! The page on loopback that sends a browser to GitHub with the manifest and receives it back with the code. Its
+//! address and the state are unguessable, so that another user of this machine can neither read the page nor submit the
+//! code of an App of their own.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -19,7 +19,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::common::failure::{CliFailure, CliResult};
 use runyard_operator::admin::server;
 
-/// A page of ours; dropping it stops serving.
+/// A served page; dropping it stops the server.
 pub(super) struct Page {
     url: String,
     base: String,
@@ -71,17 +71,17 @@ impl Page {
         Ok(Self { url: format!("{base}/{path}"), base, shared, code, _stop: stop.drop_guard() })
     }
 
-    /// What the person opens.
+    /// Returns the address for the person's browser.
     pub(super) fn url(&self) -> &str {
         &self.url
     }
 
-    /// Where GitHub sends the browser.
+    /// Returns the address to which GitHub redirects the browser.
     pub(super) fn redirect_url(&self) -> String {
         format!("{}/created", self.base)
     }
 
-    /// Gives the page its form.
+    /// Sets the form of the page.
     pub(super) fn show(&self, address: &str, manifest: &Value) {
         let text = format!(
             "<!doctype html><meta charset=utf-8><title>Runyard</title><h1>Make the GitHub App</h1>\
@@ -94,17 +94,17 @@ impl Page {
         *self.shared.form.lock().unwrap_or_else(PoisonError::into_inner) = text;
     }
 
-    /// The code that GitHub sent with our state.
+    /// Waits for the code that GitHub sends with our state.
     pub(super) async fn code(&self) -> String {
         let mut code = self.code.clone();
         match code.wait_for(Option::is_some).await {
             Ok(code) => code.clone().unwrap_or_default(),
-            // The page holds the sender.
+            // The page holds the sender, so it is never dropped.
             Err(_) => std::future::pending().await,
         }
     }
 
-    /// Where the App is installed, for whoever looks at the page again.
+    /// Sets the installation address, for a browser that opens the page again.
     pub(super) fn made(&self, install: &str) {
         *self.shared.install.lock().unwrap_or_else(PoisonError::into_inner) = Some(install.to_owned());
     }
@@ -139,7 +139,7 @@ async fn created(State(shared): State<Arc<Shared>>, Query(back): Query<Back>) ->
     html(StatusCode::OK, format!("<!doctype html><meta charset=utf-8><p>The App is being made. {next}"))
 }
 
-/// A page of another name that leads here (DNS rebinding) gets nothing. GitHub's redirect brings no `Origin`.
+/// Refuses requests from pages with another host name (DNS rebinding). GitHub's redirect sends no `Origin`.
 async fn refuse_pages(request: Request, next: Next) -> Response {
     let headers = request.headers();
     let text = |name: HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or_default());

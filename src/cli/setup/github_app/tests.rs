@@ -43,14 +43,14 @@ fn asked(stand_in: &StandIn, scope: SetupScope, key_file: &Path, secret: Option<
     SetupArgs { what: SetupWhat::Github(Box::new(args)) }
 }
 
-/// The value of an attribute, as a browser reads it.
+/// Returns the value of an attribute, as a browser decodes it.
 fn attribute<'a>(html: &'a str, before: &str) -> String {
     let (_, rest) = html.split_once(before).unwrap_or_else(|| panic!("no {before} in {html}"));
     let value: &'a str = rest.split('"').next().unwrap();
     value.replace("&quot;", "\"").replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
 }
 
-/// What a person does: opens the page, agrees, comes back, installs. Answers what the manifest asks for.
+/// Acts as the person: opens the page, agrees, returns, installs. Returns the permissions in the manifest.
 async fn browse(said: &impl Fn() -> String) -> BTreeMap<String, String> {
     let url = loop {
         let text = said();

@@ -1,11 +1,11 @@
-//! The queues of a yard: a class's own, its dead letters, and the one of interruptions.
+//! The queues of a yard: each class's own queue, its dead-letter queue, and the queue of interruptions.
 
 use crate::common::failure::{CliFailure, CliResult};
 use crate::session::setup_step::{SetupStep, State};
 use runyard_core::ports::QueueError;
 use runyard_operator::aws::queues::{QueueState, Queues, WantedQueue};
 
-/// Makes or mends each queue in turn, or tells what would be done.
+/// Creates or corrects each queue in turn, or returns what would be done.
 pub(super) async fn all(queues: &Queues, wanted: &[WantedQueue], dry_run: bool) -> CliResult<Vec<SetupStep>> {
     let mut done = Vec::new();
     for queue in wanted {
@@ -14,7 +14,7 @@ pub(super) async fn all(queues: &Queues, wanted: &[WantedQueue], dry_run: bool) 
             Ok(QueueState::Present(differences)) if differences.is_empty() => State::Good,
             Ok(QueueState::Present(differences)) => State::Mended(differences),
             Ok(QueueState::Missing(with)) => State::Made(with),
-            // Queues are hints: where there are none, the records alone do.
+            // Queues are hints: without them, the records suffice.
             Err(QueueError::NoService(_)) => State::Nowhere("none: this endpoint has no SQS"),
             Err(error) => {
                 let fix = match error {

@@ -1,4 +1,4 @@
-//! Where the console of a machine that boots can be read: at EC2, or in the log of a local machine's agent.
+//! Reads the console of a booting machine: at EC2, or in the log of a local machine's agent.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,24 +10,24 @@ use crate::common::failure::CliResult;
 use crate::output::format::plain;
 use runyard_core::model::{InstanceId, TableName, console_lines};
 
-/// How often a console is looked at.
+/// The interval between reads of a console.
 const EVERY: Duration = Duration::from_secs(5);
-/// How long a look may take.
+/// Timeout of a read.
 const PATIENCE: Duration = Duration::from_secs(8);
-/// Longest line that is shown, in characters.
+/// Maximum length of a shown line, in characters.
 const LONGEST: usize = 300;
 
-/// Where consoles are read.
+/// The source of consoles.
 pub(super) enum Consoles {
-    /// At EC2.
+    /// EC2.
     #[cfg(feature = "ec2")]
     Ec2(Box<runyard_operator::aws::Ec2Compute>),
-    /// In the directory of `runyard up`, if there is one.
+    /// The directory of `runyard up`, if there is one.
     Local(Option<PathBuf>),
 }
 
 impl Consoles {
-    /// As the operator's configuration says.
+    /// Selects the source by the operator's configuration.
     pub(super) async fn of(
         file: Option<&Path>,
         environment: &Environment,
@@ -55,7 +55,7 @@ impl Consoles {
         Ok(Self::Local(dir.is_dir().then_some(dir)))
     }
 
-    /// What is on it now: of EC2's the lines of ours, or with `all` everything; of a local one what the agent logs.
+    /// Reads the console: at EC2 Runyard's own lines, or with `all` every line; of a local machine its agent's log.
     pub(super) async fn lines(&self, id: &InstanceId, all: bool) -> Vec<String> {
         let shown = |text: &str| -> Vec<String> {
             let lines =
@@ -89,7 +89,7 @@ impl Consoles {
     }
 }
 
-/// What was shown of a console.
+/// The lines of a console that were shown.
 #[derive(Default)]
 pub(super) struct Shown {
     last: Vec<String>,
@@ -97,7 +97,7 @@ pub(super) struct Shown {
 }
 
 impl Shown {
-    /// The lines that came since the last look; none when that was a moment ago, unless it is the last one.
+    /// Returns the lines since the last read; none if that was less than `EVERY` ago, unless this is the last read.
     pub(super) async fn news(&mut self, consoles: &Consoles, id: &InstanceId, last: bool) -> Vec<String> {
         if !last && self.looked.is_some_and(|at| at.elapsed() < EVERY) {
             return Vec::new();
@@ -112,7 +112,7 @@ impl Shown {
     }
 }
 
-/// What of `now` follows what was there before. Only the end of a console is kept, so that its beginning may be gone.
+/// Returns the lines of `now` that follow `before`. Only the end of a console is kept, so its beginning may be missing.
 fn after<'a>(before: &[String], now: &'a [String]) -> &'a [String] {
     let seen = (0..=before.len().min(now.len())).rev().find(|seen| before.ends_with(&now[..*seen]));
     &now[seen.unwrap_or_default()..]
@@ -122,7 +122,7 @@ fn after<'a>(before: &[String], now: &'a [String]) -> &'a [String] {
 mod tests {
     use super::*;
 
-    /// A machine that listens within a second had written nothing when it was looked at first.
+    /// A machine that listened within a second had written nothing at the first read.
     #[tokio::test(start_paused = true)]
     async fn the_last_look_is_taken_however_short_the_one_before_was_ago() {
         let dir = tempfile::tempdir().unwrap();

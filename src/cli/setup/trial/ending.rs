@@ -1,5 +1,5 @@
-//! Gives a tried machine back and ends it, until nothing of it is left: neither the request, nor a launch that has not
-//! brought its machine yet, nor the machine.
+//! Releases a tried machine and ends it, until nothing remains: neither the request, nor a launch that has not started
+//! its machine yet, nor the machine.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -20,14 +20,14 @@ use runyard_core::model::{
     Request, millis, read,
 };
 
-/// How long a machine may take to be cleaned, and its launch to be over.
+/// Timeout of the cleaning of a machine and of the end of its launch.
 const CLEANS: Duration = Duration::from_secs(120);
-/// How long it may take after that to be gone.
+/// Timeout of its termination after that.
 const ENDS: Duration = Duration::from_secs(180);
-/// Between two looks.
+/// The pause between two reads.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Ends it; answers what is left, for people. A signal ends the waiting, and not what was written.
+/// Ends the trial and returns a description of the remains. A signal ends the wait; writes already made remain.
 pub(super) async fn end(
     context: &mut CliContext,
     trial: &mut Trial,
@@ -54,7 +54,7 @@ pub(super) async fn end(
     }
 }
 
-/// Does what can be done now; answers what is left.
+/// Takes the next possible steps and returns the remains.
 async fn look(context: &CliContext, trial: &mut Trial, late: bool) -> CliResult<Vec<String>> {
     let mut left = Vec::new();
     let request: Option<Request> = context.item(&trial.key).await?.as_ref().map(readable).transpose()?;
@@ -96,7 +96,7 @@ async fn look(context: &CliContext, trial: &mut Trial, late: bool) -> CliResult<
     Ok(left)
 }
 
-/// Whether a machine was launched for this and serves nobody else by now.
+/// Returns whether a machine was launched for this trial and serves no other request.
 fn ours(
     instance: &Instance,
     request: &RecordId,
@@ -105,13 +105,13 @@ fn ours(
 ) -> bool {
     let last = match &instance.claim {
         Some(claim) => claim.request == *request,
-        // It came when nobody wanted it any more.
+        // It started after the request had ended.
         None => instance.facts.launch_id.as_ref().is_some_and(|launch| launches.contains(launch)),
     };
     last && accepted_at.is_none_or(|accepted| instance.facts.created_at >= accepted)
 }
 
-/// Lets a machine's time be over once it is clean, or at once when that takes too long.
+/// Expires a machine's deadline once it is clean, or at once if that takes too long.
 async fn ended(context: &CliContext, trial: &mut Trial, instance: &Instance, late: bool) -> CliResult<bool> {
     let now = trial.begun.elapsed();
     let due = match instance.place() {
@@ -133,7 +133,7 @@ async fn ended(context: &CliContext, trial: &mut Trial, instance: &Instance, lat
     };
     if due && instance.expired_by.is_none() {
         let write = ending(instance, millis(context.clock.now()), &context.environment.actor());
-        // Refused where the operator wrote it meanwhile: the next look sees what.
+        // Refused if the operator wrote the record meanwhile; the next read shows the new state.
         if let Err(error) = context.store.write(&write).await {
             tracing::debug!(%error, "the machine was written meanwhile");
         }

@@ -1,4 +1,4 @@
-//! The steps of one machine's way, and when each was reached.
+//! The steps of a trial, and when each was reached.
 
 use std::time::Duration;
 
@@ -6,16 +6,16 @@ use jiff::Timestamp;
 
 use runyard_core::model::Instance;
 
-/// A step, in the order of a way that goes well.
+/// A step, in the order of a successful trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Step {
-    /// The operator took the request on.
+    /// The operator accepted the request.
     Accepted,
     /// The machine has a record.
     Launched,
-    /// Its agent wrote for the first time.
+    /// Its agent wrote to its record for the first time.
     AgentSpeaks,
-    /// Its first boot is over.
+    /// Its first boot has finished.
     Booted,
     /// Its runner is registered and listens.
     Listens,
@@ -28,7 +28,7 @@ pub(super) enum Step {
 }
 
 impl Step {
-    /// Its name for programs.
+    /// Returns the step's name for programs.
     pub(super) const fn as_str(self) -> &'static str {
         match self {
             Self::Accepted => "accepted",
@@ -42,7 +42,7 @@ impl Step {
         }
     }
 
-    /// What was reached, for people.
+    /// Returns the step's description for people.
     pub(super) const fn said(self) -> &'static str {
         match self {
             Self::Accepted => "the operator accepted the request",
@@ -57,27 +57,27 @@ impl Step {
     }
 }
 
-/// What was reached so far.
+/// The steps reached so far.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Steps {
     reached: Vec<(Step, Duration)>,
     told: usize,
-    /// Which machine, once there is one.
+    /// The machine, once there is one.
     machine: String,
-    /// Whether it was in the pool before it was asked for.
+    /// Whether it was in the pool before the request.
     warm: bool,
 }
 
 impl Steps {
-    /// A step, the first time it is seen.
+    /// Records a step the first time it is seen.
     pub(super) fn reached(&mut self, step: Step, at: Duration) {
         if !self.reached.iter().any(|(before, _)| *before == step) {
             self.reached.push((step, at));
         }
     }
 
-    /// The machine's record is there. One that is older than the request's acceptance, by the operator's clock, did not
-    /// boot for it.
+    /// Records that the machine's record exists. A machine that is older than the request's acceptance, by the
+    /// operator's clock, did not boot for it.
     pub(super) fn launched(&mut self, machine: &Instance, accepted_at: Option<Timestamp>, at: Duration) {
         let facts = &machine.facts;
         if self.machine.is_empty() {
@@ -95,7 +95,7 @@ impl Steps {
         }
     }
 
-    /// A line for each step that was reached since this was last asked.
+    /// Returns a line for each step reached since the last call.
     pub(super) fn news(&mut self) -> Vec<String> {
         let new = &self.reached[self.told..];
         let line = |(step, at): &(Step, Duration)| {
@@ -107,14 +107,14 @@ impl Steps {
         lines
     }
 
-    /// Everything, in the order it was reached.
+    /// Returns all steps in the order in which they were reached.
     pub(super) fn table(&self) -> Vec<(Step, Duration)> {
         let mut all = self.reached.clone();
         all.sort_by_key(|(step, at)| (*at, *step));
         all
     }
 
-    /// How long there was a machine.
+    /// Returns how long the machine existed.
     pub(super) fn lived(&self) -> Duration {
         let at = |wanted| self.reached.iter().find(|(step, _)| *step == wanted).map(|(_, at)| *at);
         let last = self.reached.iter().map(|(_, at)| *at).max().unwrap_or_default();

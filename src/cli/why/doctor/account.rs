@@ -1,5 +1,5 @@
-//! What only IAM and Service Quotas know before a first launch: EC2's own roles, and how many vCPUs may run. Runyard calls
-//! neither service, so the program `aws` asks them, in the name of whoever runs this.
+//! Checks of IAM and Service Quotas before a first launch: EC2's service-linked roles, and the number of vCPUs that may
+//! run. Runyard calls neither service itself; it runs the program `aws` with the user's credentials.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -10,24 +10,24 @@ use tokio::time::timeout;
 use runyard_core::model::{PoolSpec, UsageClass};
 use runyard_operator::preflight::Check;
 
-/// How long one question may take.
+/// Timeout of one call.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// The families that share EC2's quotas of standard instances (EC2 user guide, "On-Demand Instance quotas").
 const STANDARD: &str = "acdhimrtz";
 
-/// What the program `aws` said.
+/// The result of a call of `aws`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Answer {
-    /// The value that was asked for.
+    /// The requested value.
     Value(String),
-    /// The last line of why not.
+    /// The last line of the error.
     Refused(String),
-    /// It could not be asked.
+    /// The program could not be run.
     Nobody(String),
 }
 
-/// A role that EC2 makes for itself, once for each account.
+/// A service-linked role, which EC2 creates once for each account.
 struct Role {
     name: &'static str,
     service: &'static str,
@@ -36,7 +36,7 @@ struct Role {
 const FLEET: Role = Role { name: "AWSServiceRoleForEC2Fleet", service: "ec2fleet.amazonaws.com" };
 const SPOT: Role = Role { name: "AWSServiceRoleForEC2Spot", service: "spot.amazonaws.com" };
 
-/// Roles and quotas for the machines of a class.
+/// Checks the roles and quotas for the machines of a class.
 pub(super) async fn checks(spec: &PoolSpec) -> Vec<Check> {
     let (roles, code): (&[Role], _) = match spec.usage_class {
         UsageClass::OnDemand => (&[FLEET], "L-1216C47A"),
@@ -58,14 +58,14 @@ pub(super) async fn checks(spec: &PoolSpec) -> Vec<Check> {
     checks
 }
 
-/// Whether all machines of these types count to the quota of standard instances.
+/// Returns whether all machines of these types count against the quota of standard instances.
 fn standard(globs: &[String]) -> bool {
     let counts = |glob: &String| {
         let mut letters = glob.chars();
         let family = letters.next().is_some_and(|family| STANDARD.contains(family));
         family && letters.next().is_some_and(|generation| generation.is_ascii_digit() || generation == '*')
     };
-    // What a class may use that names no types is chosen by its size among all of them.
+    // A class that names no types chooses among all of them by size.
     globs.iter().all(counts)
 }
 

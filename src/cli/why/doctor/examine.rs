@@ -15,27 +15,28 @@ use runyard_core::model::{
     Write, read,
 };
 
-/// Something that is not as it should be.
+/// A contradiction or a fault.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Finding {
-    /// Whether a person should mind, or whether it passes by itself.
+    /// `Warning` if a person must act, `Normal` if it resolves by itself.
     pub(crate) severity: EventType,
-    /// One word, CamelCase, stable.
+    /// The reason: one stable word in CamelCase.
     pub(crate) reason: &'static str,
-    /// The record it is about.
+    /// The affected record.
     pub(crate) record: String,
-    /// What is wrong.
+    /// The problem.
     pub(crate) problem: String,
-    /// What to do.
+    /// The fix.
     pub(crate) fix: String,
-    /// What mends it, all or none: each write on what was seen. Empty where nothing of ours does.
+    /// The writes of a repair, all or none, each conditional on the record that was read. Empty if our writes cannot
+    /// repair it.
     pub(crate) mend: Vec<Write>,
 }
 
 /// The records of one moment, by kind.
 #[derive(Default)]
 struct Records {
-    /// Of everything of ours, readable or not: what is there is not missing.
+    /// The keys of all our items, readable or not: an unreadable record is not missing.
     keys: BTreeSet<RecordId>,
     instances: BTreeMap<RecordId, Instance>,
     agents: BTreeMap<RecordId, Agent>,
@@ -46,7 +47,7 @@ struct Records {
     operator: Option<Lease>,
 }
 
-/// Everything that is wrong with these records; `patience` is how long past its moment something may be.
+/// Returns all findings about these records; `patience` is how late something may be.
 pub(crate) fn examine(items: &[Item], now: Timestamp, patience: Duration) -> Vec<Finding> {
     let mut findings = Vec::new();
     let records = sort(items, &mut findings);
@@ -74,7 +75,7 @@ fn sort(items: &[Item], findings: &mut Vec<Finding>) -> Records {
     let mut records = Records::default();
     findings.extend(foreign_rows(items));
     for item in items {
-        // What is not ours by its key is nobody's business here.
+        // Items whose key is not ours are ignored.
         let (Some(key), Some(kind)) = (RecordId::of(item), kind_of(item)) else { continue };
         records.keys.insert(key);
         match kind {
@@ -97,8 +98,8 @@ fn sort(items: &[Item], findings: &mut Vec<Finding>) -> Records {
     records
 }
 
-/// Rows that are no records where workflows and machines may write: whoever has such a role can leave as many as it
-/// likes, and only those of a machine are removed with it.
+/// Returns a finding about rows that are not records, in partitions where workflows and machines may write. A client
+/// with such a role can leave any number of them, and only a machine's are removed with it.
 fn foreign_rows(items: &[Item]) -> Option<Finding> {
     let mut foreign = items.iter().filter_map(RecordId::of).filter(RecordId::is_unknown_row);
     let first = foreign.next()?;
@@ -192,7 +193,7 @@ fn one_instance(
     }
 }
 
-/// A machine held for a request that would never give it back.
+/// Returns a finding about a machine that is held for a request that will never return it.
 fn foreign_claim(instance: &Instance, records: &Records, now: Timestamp) -> Option<Finding> {
     let (holder, id) = (instance.held_by()?, &instance.facts.instance_id);
     let (problem, seen) = match records.requests.get(holder) {
@@ -248,7 +249,7 @@ fn one_request(
     findings.extend(unanswered(key, request, late));
 }
 
-/// What is wrong with a machine that a request lists, if anything is.
+/// Returns the problem of a machine that a request lists, if there is one.
 fn lost_machine(key: &RecordId, id: &InstanceId, records: &Records) -> Option<String> {
     match records.instances.values().find(|one| one.facts.instance_id == *id) {
         None if records.keys.iter().any(|key| key.machine() == Some(id.as_str())) => None,
@@ -261,7 +262,7 @@ fn lost_machine(key: &RecordId, id: &InstanceId, records: &Records) -> Option<St
     }
 }
 
-/// A ready request that has lacked machines for long.
+/// Returns a finding about a ready request that has lacked machines for a long time.
 fn degraded(key: &RecordId, request: &Request, late: &dyn Fn(Timestamp) -> bool) -> Option<Finding> {
     let status = &request.status;
     let degraded = status
@@ -275,7 +276,7 @@ fn degraded(key: &RecordId, request: &Request, late: &dyn Fn(Timestamp) -> bool)
     Some(warning("Degraded", key, problem, fix, Vec::new()))
 }
 
-/// A change of intent that no operator has answered for long.
+/// Returns a finding about a change of intent that no operator has processed for a long time.
 fn unanswered(key: &RecordId, request: &Request, late: &dyn Fn(Timestamp) -> bool) -> Option<Finding> {
     let unseen = request.status.observed_generation < request.intent.generation;
     let changed_at = request.updated_at.or(request.intent.created_at);
@@ -321,7 +322,7 @@ fn one_agent(
     }
 }
 
-/// What the operator says of a class that somebody must mend, and what its spec says that is not done as it says.
+/// Adds findings from the operator's conditions of a class, and from fields of its spec that have no effect.
 fn one_pool(pool: &Pool, findings: &mut Vec<Finding>) {
     for (kind, fix) in [
         (ConditionType::Stuck, "do what it says; the operator goes on trying, and says so until it succeeds"),

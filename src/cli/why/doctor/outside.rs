@@ -1,5 +1,5 @@
-//! Queries EC2, the queues and GitHub for `doctor`. Each is queried separately: one that does not answer is a finding
-//! of its own and stops no other. Pure functions compare the answers with the records.
+//! Queries EC2, the queues and GitHub for `doctor`. Each is queried separately: one that does not respond is a finding
+//! of its own and does not stop the others. Pure functions compare the responses with the records.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,24 +16,24 @@ use runyard_core::model::{
 use runyard_core::ports::github::{EndOfLife, Runner, Scope};
 use runyard_core::ports::{Compute, ComputeError, GitHub, GitHubError, Machine, QueueDepth, QueueError};
 
-/// How many days before its end a version is told of.
+/// How many days before its end of life a version is reported.
 const END_TOLD: i64 = 21;
 
-/// What to ask beside the table.
+/// The adapters to query beside the table.
 #[derive(Default)]
 pub(super) struct Outside {
-    /// Where machines come from, where it keeps a list.
+    /// The compute adapter, if it keeps an inventory.
     pub(super) compute: Option<std::sync::Arc<dyn Compute>>,
-    /// EC2, to be asked for the networks of classes.
+    /// EC2, for the networks of classes.
     #[cfg(feature = "ec2")]
     pub(super) ec2: Option<runyard_operator::aws::Ec2Compute>,
     /// GitHub, and whether runners are registered for an organisation.
     pub(super) github: Option<(std::sync::Arc<dyn GitHub>, bool)>,
-    /// The version of the runner package that machines get, where the operator's file names one.
+    /// The version of the runner package on machines, if the operator's file names one.
     pub(super) runner_version: Option<String>,
 }
 
-/// Everything that is wrong outside, as far as it can be asked.
+/// Queries everything and returns all findings.
 pub(super) async fn look(
     context: &CliContext,
     outside: &Outside,
@@ -63,7 +63,7 @@ pub(super) async fn look(
         if let (Some(version), Some(scope)) = (&outside.runner_version, scopes.first()) {
             match github.end_of_life(scope, version).await {
                 Ok(end) => findings.extend(runner_end(version, end, now)),
-                // A server without such dates, or a version that it does not know.
+                // The server has no such dates, or the version is unknown to it.
                 Err(GitHubError::NotFound(_)) => {}
                 Err(error) => {
                     findings.push(no_answer("GitHubUnasked", "runner versions", &error.to_string()))
@@ -81,7 +81,7 @@ pub(super) async fn look(
     findings
 }
 
-/// The queues of the classes, and the doorbell.
+/// Checks the queues of the classes, and the doorbell.
 async fn queues(context: &CliContext, items: &[Item], instances: &[Instance]) -> Vec<Finding> {
     let mut findings = Vec::new();
     if let Some(queue) = &context.queue {
@@ -103,7 +103,7 @@ async fn queues(context: &CliContext, items: &[Item], instances: &[Instance]) ->
     findings
 }
 
-/// The networks of the classes: what is there, for people, and what is wrong with it.
+/// Checks the networks of the classes; returns their descriptions for people, and the findings.
 #[cfg(feature = "ec2")]
 pub(super) async fn networks(outside: &Outside, items: &[Item]) -> (Vec<String>, Vec<Finding>) {
     let (mut lines, mut findings) = (Vec::new(), Vec::new());
@@ -124,7 +124,7 @@ pub(super) async fn networks(outside: &Outside, items: &[Item]) -> (Vec<String>,
     (lines, findings)
 }
 
-/// Without EC2 there is no network to look at.
+/// Returns nothing: without EC2 there is no network to check.
 #[cfg(not(feature = "ec2"))]
 pub(super) async fn networks(_outside: &Outside, _items: &[Item]) -> (Vec<String>, Vec<Finding>) {
     (Vec::new(), Vec::new())
@@ -149,7 +149,7 @@ fn no_answer(reason: &'static str, what: &str, why: &str) -> Finding {
     warning(reason, what, format!("could not be asked: {why}"), fix)
 }
 
-/// Whether what is over is kept. A yard works without, so it is no fault.
+/// Returns a finding if there is no history table. A yard works without one, so it is not a fault.
 pub(super) async fn history(context: &CliContext) -> Option<Finding> {
     let name = format!("{}-history", context.table);
     let why = match history::missing(context).await {
@@ -162,7 +162,7 @@ pub(super) async fn history(context: &CliContext) -> Option<Finding> {
     Some(Finding { severity: EventType::Normal, ..warning("HistoryMissing", &name, problem, fix) })
 }
 
-/// A class whose launches would be refused as it stands, or of which that cannot be told.
+/// Returns a finding about a class whose launches would be refused, or that could not be checked.
 fn unlaunchable(pool: &Pool, error: &ComputeError) -> Finding {
     let record = pool.key().to_string();
     match error {
@@ -177,8 +177,9 @@ fn unlaunchable(pool: &Pool, error: &ComputeError) -> Finding {
     }
 }
 
-/// Machines of ours without a record, records without a machine, and ended machines that are still alive. A list that
-/// lacks more than three and three tenths of what is recorded is itself in doubt: nothing is mended by it.
+/// Reports our machines without a record, records without a machine, and ended machines that are still alive. An
+/// inventory that lacks more than three and three tenths of the recorded machines is itself doubtful: nothing is
+/// repaired from it.
 pub(super) fn machines_and_records(
     machines: &[Machine],
     instances: &[Instance],
@@ -225,7 +226,7 @@ pub(super) fn machines_and_records(
     findings
 }
 
-/// Dead letters, and more messages than free machines explain. Counts of SQS are approximate.
+/// Reports dead letters, and more messages than the free machines explain. Counts of SQS are approximate.
 pub(super) fn queue_depth(name: &str, depth: QueueDepth, pooled: usize) -> Vec<Finding> {
     let mut findings = Vec::new();
     if depth.dead > 0 {
@@ -242,7 +243,7 @@ pub(super) fn queue_depth(name: &str, depth: QueueDepth, pooled: usize) -> Vec<F
     findings
 }
 
-/// Without a doorbell, or the right to look it up, everything works, only later.
+/// Returns a finding about the doorbell. Without it, or the permission to look it up, everything works, only later.
 pub(super) fn bell(name: &str, found: Result<(), QueueError>) -> Option<Finding> {
     match found {
         Ok(()) | Err(QueueError::NoService(_)) => None,
@@ -260,7 +261,7 @@ pub(super) fn bell(name: &str, found: Result<(), QueueError>) -> Option<Finding>
     }
 }
 
-/// Where runners of these requests are registered.
+/// Returns the scopes in which the runners of these requests are registered.
 fn scopes(requests: &[Request], organization: bool) -> BTreeSet<Scope> {
     let scope = |repository: &Repository| {
         let owner = repository.owner().to_owned();
@@ -273,7 +274,7 @@ fn scopes(requests: &[Request], organization: bool) -> BTreeSet<Scope> {
     requests.iter().map(|request| scope(&request.id.repository)).collect()
 }
 
-/// That GitHub's support of the runner version in use ends soon, or has ended.
+/// Returns a finding if GitHub's support of the runner version in use ends soon, or has ended.
 pub(super) fn runner_end(version: &str, end: EndOfLife, now: Timestamp) -> Option<Finding> {
     let at = end.first()?;
     let days = at.duration_since(now).as_hours().div_euclid(24);
@@ -287,8 +288,8 @@ pub(super) fn runner_end(version: &str, end: EndOfLife, now: Timestamp) -> Optio
     Some(warning("RunnerEndOfLife", "agent.runner_version", problem, fix))
 }
 
-/// Runners under our names whose machine is gone, or serves another claim. Names that are none of this yard's machines
-/// may be another yard's: only what our own records know is told.
+/// Reports runners with our names whose machine is gone or serves another claim. Names of unknown machines may belong
+/// to another yard, so only runners of our own records are reported.
 pub(super) fn stale_runners(scope: &str, runners: &[Runner], instances: &[Instance]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for one in instances.iter().filter(|one| !one.state().live()) {

@@ -1,4 +1,4 @@
-//! Fetches a package as a machine would, and keeps nothing of it: is it there, and is it the one that was meant?
+//! Downloads a package as a machine would, without keeping it, and checks its digest.
 
 use std::time::Duration;
 
@@ -6,16 +6,16 @@ use sha2::{Digest as _, Sha256};
 
 use runyard_operator::preflight::Check;
 
-/// Longest wait for a connection.
+/// Timeout of the connection.
 const CONNECT: Duration = Duration::from_secs(10);
-/// Longest silence of a server.
+/// Timeout between two reads.
 const SILENCE: Duration = Duration::from_secs(30);
-/// Longest time for all of it.
+/// Timeout of the whole download.
 const ALL: Duration = Duration::from_secs(600);
-/// Largest package, in bytes.
+/// Maximum size of a package, in bytes.
 const MOST: u64 = 2 << 30;
 
-/// A package, where it is, and the digest it must have (hexadecimal). `keys` are the settings that name it.
+/// Checks a package by its address and digest (hexadecimal). `keys` are the settings that name it.
 pub(super) async fn check(what: &str, url: &str, sha256: &str, keys: &str) -> Check {
     let fix =
         |what_else: &str| format!("{what_else} ({keys}); machines must reach it too, from their subnets");
@@ -37,7 +37,7 @@ pub(super) async fn check(what: &str, url: &str, sha256: &str, keys: &str) -> Ch
     }
 }
 
-/// The digest and the length of what an address answers, read piece by piece.
+/// Downloads the body of an address piece by piece and returns its digest and length.
 async fn digest(url: &str) -> Result<(String, u64), String> {
     let told = |error: reqwest::Error| {
         let error = error.without_url();
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
     use runyard_operator::preflight::Outcome;
 
-    /// Of `package`.
+    /// The digest of `package`.
     const RIGHT: &str = "bc4a4a8a3ad5b4b6d2e0a1c9a3e2f3f34e9fe6eb49f28b4d6d1a7c1a0bf0d8c0";
 
     async fn server() -> String {

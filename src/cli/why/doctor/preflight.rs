@@ -1,5 +1,5 @@
-//! `runyard doctor --preflight`: checks what a class's first machine will need, at EC2, at GitHub and where packages
-//! are fetched, and launches nothing.
+//! `runyard doctor --preflight`: checks the requirements of a class's first machine at EC2, at GitHub and at the
+//! package servers, and launches nothing.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +20,7 @@ use runyard_operator::config::{Config, Fetched, ScopeKind};
 use runyard_operator::github::RestGitHub;
 use runyard_operator::preflight::{Check, Outcome};
 
-/// Who can be asked.
+/// The adapters to query.
 #[derive(Default)]
 pub(super) struct Asked {
     #[cfg(feature = "ec2")]
@@ -28,13 +28,13 @@ pub(super) struct Asked {
     pub(super) github: Option<RestGitHub>,
 }
 
-/// A check, and the record it is about; none where it holds for every class.
+/// A check, and its record; `operator` if the check is for every class.
 pub(super) struct Checked {
     record: String,
     check: Check,
 }
 
-/// The classes that are meant, which must be there.
+/// Returns the selected classes, which must exist.
 pub(super) async fn pools(
     context: &CliContext,
     items: &[Item],
@@ -49,7 +49,7 @@ pub(super) async fn pools(
     Ok(found)
 }
 
-/// Everything that is looked at for these classes.
+/// Runs all checks for these classes.
 pub(super) async fn look(
     asked: &Asked,
     config: &Config,
@@ -97,7 +97,7 @@ pub(super) async fn look(
     checked
 }
 
-/// What machines fetch, with its name and its keys.
+/// Returns the packages that machines download, with their names and settings.
 fn packages(config: &Config) -> Vec<(&'static str, &dyn Fetched, &'static str)> {
     let (runner, program) = (&config.agent.runner, &config.agent.program);
     let given: [(_, Option<&dyn Fetched>, _); 4] = [
@@ -130,7 +130,7 @@ fn of_kind<T: runyard_core::model::Record>(items: &[Item]) -> Vec<T> {
     of_kind.filter_map(record).collect()
 }
 
-/// Repositories that have asked for machines of the class, and those that its spec names without a `*`.
+/// Returns the repositories that have requested machines of the class, and those that its spec names without a `*`.
 fn repositories(pool: &Pool, requests: &[Request]) -> Vec<Repository> {
     let named = pool.spec.repositories.iter().filter(|glob| !glob.contains('*'));
     let named = named.filter_map(|name| Repository::parse(name).ok());
@@ -140,8 +140,8 @@ fn repositories(pool: &Pool, requests: &[Request]) -> Vec<Repository> {
     all.map(|repository| repository.folded()).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-/// Whether the operator registers runners of the class ahead of claims. What a class insists on and cannot have is
-/// wrong; where nobody insists, it costs time alone.
+/// Checks whether the operator registers runners of the class ahead of claims. It is an error if the class requires it
+/// and cannot have it; otherwise it only costs time.
 fn registered_ahead(spec: &PoolSpec, kind: ScopeKind) -> Check {
     const WHAT: &str = "runners registered ahead";
     let organization = match kind {
@@ -165,7 +165,7 @@ fn scope(repository: &Repository, kind: ScopeKind) -> Scope {
     }
 }
 
-/// What of it is wrong.
+/// Returns the failed checks as findings.
 pub(super) fn findings(checked: &[Checked]) -> Vec<Finding> {
     let finding = |checked: &Checked| match &checked.check.outcome {
         Outcome::Good(_) | Outcome::Unchecked { .. } => None,
@@ -181,7 +181,7 @@ pub(super) fn findings(checked: &[Checked]) -> Vec<Finding> {
     checked.iter().filter_map(finding).collect()
 }
 
-/// What of it is good, and what nobody could say; what is wrong stands among the findings.
+/// Returns lines for the checks that passed or could not be made; failed checks are findings.
 pub(super) fn lines(checked: &[Checked]) -> Vec<String> {
     let line = |Checked { record, check }: &Checked| match &check.outcome {
         Outcome::Good(told) => Some(format!("good: {record}: {}: {told}", check.what)),
@@ -193,7 +193,7 @@ pub(super) fn lines(checked: &[Checked]) -> Vec<String> {
     checked.iter().filter_map(line).collect()
 }
 
-/// All of it for programs.
+/// Returns all checks for programs.
 pub(super) fn document(checked: &[Checked]) -> Vec<Value> {
     let item = |Checked { record, check }: &Checked| {
         let (state, message, fix) = match &check.outcome {

@@ -1,18 +1,18 @@
-//! What of the classes' shares fits nobody by the operator's file, and what of that file fits no class.
+//! Finds shares of classes that match nobody in the operator's file, and entries of that file that match no class.
 
 use super::examine::Finding;
 use crate::pools::sharing;
 use runyard_core::model::kind_of;
 use runyard_core::model::{EventType, FieldError, Item, Kind, Pool, Reading, Record, YardSharing, read};
 
-/// The problem of one record or table.
+/// Returns the finding about one record or table.
 fn finding(record: String, error: &FieldError) -> Finding {
     let problem = format!("{}: {} {}", error.field, error.value, error.message);
     let (severity, fix) = (EventType::Warning, error.fix.clone());
     Finding { severity, reason: "UnusableShare", record, problem, fix, mend: Vec::new() }
 }
 
-/// Compares the tables of the operator's file with the classes there are.
+/// Compares the tables of the operator's file with the existing classes.
 pub(super) fn look(items: &[Item], yard: &YardSharing) -> Vec<Finding> {
     let pools: Vec<Pool> = items
         .iter()

@@ -1,4 +1,4 @@
-//! What is replayed: the history or an export of it, the pools as they were, and what an hour of a machine costs.
+//! The input of a replay: the history or an export of it, the pools of that time, and the hourly prices of machines.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader};
@@ -47,12 +47,12 @@ pub(crate) struct InputArgs {
     config: Option<PathBuf>,
 }
 
-/// What stands for the yard's history table.
+/// The argument that names the yard's history table.
 const HISTORY: &str = "history";
-/// How much of the table is read where nobody says.
+/// The default period to read from the table.
 const USUALLY: Duration = Duration::from_secs(30 * 86_400);
 
-/// What the yard's tables have of it.
+/// The data from the yard's tables.
 #[derive(Default)]
 pub(crate) struct Recorded {
     items: Vec<Item>,
@@ -64,7 +64,7 @@ impl InputArgs {
         self.from.as_os_str() == HISTORY
     }
 
-    /// Reads what files do not say from the yard's tables; they are not asked where files say it all.
+    /// Reads from the yard's tables what files do not contain; tables are not queried if the files contain everything.
     pub(crate) async fn recorded(&self, table: &TableName, environment: &Environment) -> CliResult<Recorded> {
         if self.pools.is_some() && !self.plays_the_table() {
             return Ok(Recorded::default());
@@ -99,18 +99,18 @@ fn price(text: &str) -> Result<(ClassName, f64), FieldError> {
     Ok((ClassName::parse(class)?, amount))
 }
 
-/// What is replayed.
+/// The input of a replay.
 pub(super) struct Input {
     pub(super) trace: Trace,
     pub(super) pools: Vec<PoolSpec>,
     pub(super) prices: BTreeMap<ClassName, f64>,
     /// Teams, priorities and yard-wide quotas.
     pub(super) sharing: YardSharing,
-    /// Lines that could not be read.
+    /// Number of unreadable lines.
     pub(super) unread: usize,
 }
 
-/// Reads all of it.
+/// Reads the whole input.
 pub(super) fn read(args: &InputArgs, table: &TableName, recorded: Recorded) -> CliResult<Input> {
     let config = args.config.as_deref().map(|file| configured::load(table, file)).transpose()?;
     let list = match args.prices.as_deref() {
@@ -140,7 +140,8 @@ pub(super) fn read(args: &InputArgs, table: &TableName, recorded: Recorded) -> C
     Ok(Input { trace, pools, prices, sharing, unread })
 }
 
-/// What an hour of each class's machines cost on average, as they were; none of a class where a machine has no price.
+/// Returns the average hourly cost of each class's machines in the history; classes with an unpriced machine are
+/// omitted.
 fn by_class(lines: &[HistoryLine], list: &Prices) -> BTreeMap<ClassName, f64> {
     let mut sums: BTreeMap<&ClassName, Option<(f64, f64)>> = BTreeMap::new();
     for line in lines {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::input::Input;
 use runyard_core::model::WaitTarget;
 
-/// A comparison.
+/// Formats a comparison.
 pub(super) fn comparison(input: &Input, comparison: &Comparison) -> Vec<String> {
     let trace = &input.trace;
     let mut lines = vec![format!(
@@ -64,7 +64,7 @@ fn one(row: &Row, known: bool, changed: bool) -> String {
     format!("{line}  {} to {}", number(row.spread.least), number(row.spread.most))
 }
 
-/// What a replay says, as JSON.
+/// Formats the result of a replay as JSON.
 pub(super) fn evidence_json(evidence: &Evidence) -> Value {
     json!({
         "waitP95Seconds": evidence.wait_p95.as_secs_f64(),
@@ -73,7 +73,7 @@ pub(super) fn evidence_json(evidence: &Evidence) -> Value {
     })
 }
 
-/// A recommendation, as a part of a file of pools with its evidence as comments.
+/// Formats a recommendation as a part of a file of pools, with its evidence as comments.
 pub(super) fn recommendation(class: &str, wait: WaitTarget, found: &Recommendation) -> Vec<String> {
     let (requests, days) = found.learned;
     let mut lines = vec![format!("# class {class}, learned from {requests} requests of {days} days")];

@@ -2,16 +2,16 @@
 
 use runyard_core::model::{Containers, LabelMode, PoolSpec};
 
-/// What of a class a job can notice.
+/// The properties of a class that matter to jobs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Class {
     /// Its name.
     pub(super) name: String,
-    /// Whether its machines are ARM; none where its launch template says it.
+    /// Whether its machines are ARM; `None` if its launch template decides.
     pub(super) arm: Option<bool>,
     /// Whether jobs become root.
     pub(super) root: bool,
-    /// Which container engine jobs get.
+    /// The container engine of jobs.
     pub(super) containers: Containers,
     /// Its labels beside the run's.
     pub(super) labels: Vec<String>,
@@ -19,12 +19,12 @@ pub(super) struct Class {
     pub(super) secret_label: bool,
     /// The directories that it keeps from run to run.
     pub(super) keeps: Vec<String>,
-    /// The longest that its machines are lent.
+    /// The longest runtime of its machines.
     pub(super) max_minutes: Option<u64>,
 }
 
 impl Class {
-    /// The first class of `config/pools.yaml`, for people who have none yet.
+    /// Returns the first class of `config/pools.yaml`, for people who have none yet.
     pub(super) fn assumed() -> Self {
         Self {
             name: "linux-x64".into(),
@@ -38,7 +38,7 @@ impl Class {
         }
     }
 
-    /// A class of a file.
+    /// Returns the properties of a class from a file.
     pub(super) fn of(spec: &PoolSpec) -> Self {
         Self {
             name: spec.resource_class.to_string(),
@@ -52,7 +52,7 @@ impl Class {
         }
     }
 
-    /// What it gives, in words.
+    /// Describes the class in words.
     pub(super) fn told(&self) -> String {
         let architecture = match self.arm {
             Some(true) => "arm64",

@@ -6,44 +6,44 @@ use std::rc::Rc;
 
 use saphyr_parser::{Event, Parser, ScalarStyle, Span};
 
-/// How deep lists and mappings may stand in each other.
+/// Maximum nesting depth of lists and mappings.
 const DEEPEST: usize = 64;
-/// How many aliases a file may have.
+/// Maximum number of aliases in a file.
 const MOST_ALIASES: usize = 1000;
 
-/// Why a file cannot be read.
+/// The reason why a file cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Refusal {
     /// The line, from 1.
     pub(super) line: usize,
-    /// What stands there, where one word says it.
+    /// The refused value, if it is one word.
     pub(super) value: String,
-    /// What is wrong with it.
+    /// The problem.
     pub(super) message: String,
-    /// What to write instead.
+    /// The fix.
     pub(super) fix: String,
 }
 
 impl Refusal {
-    /// A refusal of `value` in this line.
+    /// Creates a refusal of `value` in this line.
     pub(super) fn new(line: usize, value: &str, message: impl Into<String>, fix: &str) -> Self {
         Self { line, value: value.into(), message: message.into(), fix: fix.into() }
     }
 }
 
-/// A value and where it stands.
+/// A value and its position.
 #[derive(Debug)]
 pub(super) struct Node {
     /// Its first line, from 1.
     pub(super) line: usize,
-    /// What it is.
+    /// The value.
     pub(super) value: Value,
 }
 
-/// What a value is.
+/// A YAML value.
 #[derive(Debug)]
 pub(super) enum Value {
-    /// A scalar, with each of its lines as the file has them.
+    /// A scalar, with each of its lines as in the file.
     Text { text: String, lines: Vec<(usize, String)> },
     /// A list.
     List(Vec<Rc<Node>>),
@@ -61,7 +61,7 @@ pub(super) struct Key {
 }
 
 impl Node {
-    /// The text of a scalar.
+    /// Returns the text of a scalar.
     pub(super) fn text(&self) -> Option<&str> {
         match &self.value {
             Value::Text { text, .. } => Some(text),
@@ -69,7 +69,7 @@ impl Node {
         }
     }
 
-    /// The lines of a scalar.
+    /// Returns the lines of a scalar.
     pub(super) fn lines(&self) -> &[(usize, String)] {
         match &self.value {
             Value::Text { lines, .. } => lines,
@@ -77,7 +77,7 @@ impl Node {
         }
     }
 
-    /// The items of a list.
+    /// Returns the items of a list.
     pub(super) fn items(&self) -> Option<&[Rc<Self>]> {
         match &self.value {
             Value::List(items) => Some(items),
@@ -85,7 +85,7 @@ impl Node {
         }
     }
 
-    /// The entries of a mapping.
+    /// Returns the entries of a mapping.
     pub(super) fn entries(&self) -> Option<&[(Key, Rc<Self>)]> {
         match &self.value {
             Value::Map(entries) => Some(entries),
@@ -93,17 +93,17 @@ impl Node {
         }
     }
 
-    /// A key of a mapping and its value.
+    /// Returns a key of a mapping and its value.
     pub(super) fn entry(&self, name: &str) -> Option<(&Key, &Rc<Self>)> {
         self.entries()?.iter().find(|(key, _)| key.name == name).map(|(key, value)| (key, value))
     }
 
-    /// The value of a key.
+    /// Returns the value of a key.
     pub(super) fn get(&self, name: &str) -> Option<&Self> {
         self.entry(name).map(|(_, value)| &**value)
     }
 
-    /// Whether nothing is written there.
+    /// Returns whether the value is empty or null.
     pub(super) fn is_null(&self) -> bool {
         self.text().is_some_and(|text| matches!(text, "" | "~" | "null"))
     }
@@ -128,7 +128,7 @@ struct Reader<'a> {
     root: Option<Rc<Node>>,
 }
 
-/// The only document of a text.
+/// Reads the only document of a text.
 pub(super) fn read(text: &str) -> Result<Rc<Node>, Refusal> {
     let mut reader = Reader {
         source: text.lines().collect(),
@@ -222,7 +222,7 @@ impl Reader<'_> {
         self.add(node)
     }
 
-    /// Hands a whole value to what it is in.
+    /// Adds a complete value to its parent.
     fn add(&mut self, node: Rc<Node>) -> Result<(), Refusal> {
         let Some(open) = self.open.last_mut() else {
             self.root = Some(node);
@@ -238,7 +238,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// The lines of a scalar: a block as the file has it, any other that takes several lines too.
+    /// Returns the lines of a scalar that is a block or spans several lines, as in the file.
     fn lines(&self, text: &str, style: ScalarStyle, span: Span) -> Vec<(usize, String)> {
         let (first, last) = (span.start.line(), span.end.line());
         let block = matches!(style, ScalarStyle::Literal | ScalarStyle::Folded);
@@ -248,7 +248,7 @@ impl Reader<'_> {
         let source = || self.source.iter().enumerate().map(|(at, line)| (at + 1, *line));
         let indent = |line: &str| line.len() - line.trim_start_matches(' ').len();
         let (mut begin, mut column) = (first, span.start.col());
-        // Where the block has an anchor, its span begins there, in the line before it.
+        // The span of a block with an anchor begins at the anchor, in the line before it.
         let head = source().find(|(at, _)| *at == first).map_or("", |(_, line)| line);
         if block && indent(head) < column {
             begin += 1;
@@ -262,7 +262,7 @@ impl Reader<'_> {
     }
 }
 
-/// What may be a key beside these.
+/// Checks a key against the keys that the mapping has already.
 fn key(node: &Node, beside: &[(Key, Rc<Node>)]) -> Result<Key, Refusal> {
     let line = node.line;
     let Some(name) = node.text() else {

@@ -1,18 +1,18 @@
-//! What of a job does not work on a class, or works only where the machine image has it.
+//! The parts of a job that do not work on a class, or work only if the machine image supports them.
 
-/// How bad a finding is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Level {
-    /// It does not work on the class.
+    /// Does not work on the class.
     Fails,
-    /// It works if the machine image has what it needs.
+    /// Works if the machine image has the prerequisite.
     Image,
-    /// Worth a look.
+    /// Deserves attention.
     Note,
 }
 
 impl Level {
-    /// Its name.
+    /// Returns the name of the level.
     pub(super) const fn word(self) -> &'static str {
         match self {
             Self::Fails => "fails",
@@ -22,23 +22,23 @@ impl Level {
     }
 }
 
-/// Something that a person should know before the job moves.
+/// A property of a job that a person should consider before the job moves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Finding {
-    /// How bad it is.
+    /// The severity.
     pub(super) level: Level,
     /// The rule's name, for programs.
     pub(super) rule: &'static str,
     /// Its line, from 1.
     pub(super) line: usize,
-    /// What it is.
+    /// The description.
     pub(super) what: String,
-    /// What to do about it.
+    /// The fix.
     pub(super) fix: String,
 }
 
 impl Finding {
-    /// A finding in this line.
+    /// Creates a finding in this line.
     pub(super) const fn new(
         level: Level,
         rule: &'static str,

@@ -1,4 +1,4 @@
-//! What of a job does not work on a class: its containers, its steps, and how long it takes.
+//! Finds the parts of a job that do not work on a class: its containers, its steps, and its duration.
 
 use super::class::Class;
 use super::document::Node;
@@ -6,15 +6,15 @@ use super::findings::{Finding, Level};
 use super::tables::{Need, of_action, of_command, of_line};
 use super::workflow::Job;
 
-/// Words before a command.
+/// Words that precede a command.
 const LEADING: &[&str] = &[
     "then", "do", "else", "if", "elif", "while", "until", "!", "time", "exec", "env", "command", "nohup",
     "xargs",
 ];
-/// Inputs of actions that are scripts.
+/// Inputs of actions that contain scripts.
 const SCRIPTS: &[&str] = &["run", "command", "cmd"];
 
-/// Gathers what is found in one job.
+/// Collects the findings of one job.
 struct Judged<'a> {
     class: &'a Class,
     source: &'a str,
@@ -22,7 +22,7 @@ struct Judged<'a> {
 }
 
 impl Judged<'_> {
-    /// Keeps what the class does not have: once a line, a tool of the image once a job.
+    /// Adds a finding for a need that the class does not meet: once per line, and once per job for a tool of the image.
     fn need(&mut self, need: Need, line: usize, subject: &str) {
         let Some(level) = need.level(self.class, self.source) else { return };
         let what = format!("{subject}: {}", need.why(self.class));
@@ -91,7 +91,7 @@ impl Judged<'_> {
     }
 }
 
-/// What of a job does not work on a class; `source` is the text of its workflow.
+/// Returns the parts of a job that do not work on a class; `source` is the text of its workflow.
 pub(super) fn of_job(job: &Job, class: &Class, source: &str) -> Vec<Finding> {
     let mut judged = Judged { class, source, findings: Vec::new() };
     for key in ["container", "services"] {
@@ -106,7 +106,7 @@ pub(super) fn of_job(job: &Job, class: &Class, source: &str) -> Vec<Finding> {
     judged.findings
 }
 
-/// The options of a job's container, or of its services.
+/// Checks the options of a job's container, or of its services.
 fn privileged(judged: &mut Judged<'_>, node: &Node, key: &str) {
     let services = node.entries().filter(|_| key == "services").unwrap_or_default();
     let each = services.iter().map(|(_, service)| &**service);
@@ -126,14 +126,14 @@ fn longer_than_lent(job: &Job, class: &Class) -> Option<Finding> {
     (minutes > most).then(|| Finding::new(Level::Note, "max-runtime", node.line, what, fix))
 }
 
-/// Whether a step runs on Windows or macOS alone.
+/// Returns whether a step runs only on Windows or macOS.
 fn is_of_another_system(condition: &str) -> bool {
     let condition = condition.to_ascii_lowercase().replace(['"', ' '], "");
     ["windows", "macos"].iter().any(|system| condition.contains(&format!("runner.os=='{system}'")))
         && !condition.contains("||")
 }
 
-/// The commands of a line of a script: the first word of each, and what `sudo` runs.
+/// Returns the commands of a line of a script: the first word of each, and the command after `sudo`.
 fn commands(line: &str) -> Vec<&str> {
     let mut found = Vec::new();
     for part in line.split(['&', '|', ';', '(', '{', '`']) {
@@ -149,7 +149,7 @@ fn commands(line: &str) -> Vec<&str> {
     found
 }
 
-/// A program without its directory.
+/// Returns a program's name without its directory.
 fn name(word: &str) -> &str {
     word.rsplit('/').next().unwrap_or(word)
 }

@@ -1,4 +1,4 @@
-//! Where a job runs now, and what to write in its `runs-on` so that it runs on a machine of the class.
+//! Where does a job run now, and which `runs-on` makes it run on a machine of the class?
 
 use super::class::Class;
 use super::document::Node;
@@ -8,15 +8,15 @@ use super::workflow::Job;
 /// The label of the run's machines, as an expression; `CLASS` stands for the resource class.
 const LABEL: &str = "needs.provision.outputs.label";
 
-/// How a job names its machine.
+/// The `runs-on` of a job on borrowed machines.
 pub(super) struct Words {
     /// The expression of the label, without its braces.
     pub(super) label: String,
-    /// What the workflow needs beside it.
+    /// The other changes that the workflow needs.
     pub(super) beside: &'static str,
 }
 
-/// What a workflow writes to borrow machines of a class.
+/// Returns the text with which a workflow borrows machines of a class.
 pub(super) fn words(class: &Class) -> Words {
     Words {
         label: LABEL.replace("CLASS", &class.name),
@@ -25,25 +25,25 @@ pub(super) fn words(class: &Class) -> Words {
     }
 }
 
-/// What becomes of a job.
+/// The result for a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It moves to the class.
+    /// The job moves to the class.
     Moves,
     /// Some jobs of its matrix move.
     MovesPartly,
-    /// It stays where it is.
+    /// The job stays where it is.
     Stays,
-    /// It borrows machines already.
+    /// The job borrows machines already.
     Borrows,
-    /// It calls a workflow, which has the jobs.
+    /// The job calls a workflow, which contains the jobs.
     Calls,
-    /// Where it runs is known only in a run.
+    /// The runner is known only in a run.
     Unknown,
 }
 
 impl Verdict {
-    /// Its name.
+    /// Returns the name of the verdict.
     pub(super) const fn word(self) -> &'static str {
         match self {
             Self::Moves => "moves",
@@ -55,7 +55,7 @@ impl Verdict {
         }
     }
 
-    /// Whether its steps would run on the class.
+    /// Returns whether the job's steps would run on the class.
     pub(super) const fn reaches_the_class(self) -> bool {
         match self {
             Self::Moves | Self::MovesPartly | Self::Borrows | Self::Unknown => true,
@@ -64,25 +64,25 @@ impl Verdict {
     }
 }
 
-/// What is said of a job's `runs-on`.
+/// The result for a job's `runs-on`.
 pub(super) struct Answer {
-    /// What it says now.
+    /// The current value.
     pub(super) now: String,
-    /// What becomes of the job.
+    /// The verdict.
     pub(super) verdict: Verdict,
-    /// What to write there; none where nothing is to be changed.
+    /// The new value; `None` if nothing is to be changed.
     pub(super) write: Option<String>,
-    /// What does not fit.
+    /// The labels that do not fit.
     pub(super) findings: Vec<Finding>,
 }
 
-/// What a label asks for.
+/// The operating system that a label selects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum System {
     Linux,
     Windows,
     MacOs,
-    /// An expression.
+    /// The label is an expression.
     Unknown,
 }
 
@@ -92,7 +92,7 @@ struct Label {
     system: System,
 }
 
-/// The system that a label names: by its words, since every provider has names of its own.
+/// Returns the system that a label names, by its words, since every provider has its own labels.
 fn system(text: &str) -> System {
     let literal = text
         .split("${{")
@@ -118,7 +118,7 @@ fn words_of(text: &str) -> impl Iterator<Item = String> {
         .map(str::to_ascii_lowercase)
 }
 
-/// Whether a label asks for an ARM machine, or for one that is none; none where it leaves that open.
+/// Returns whether a label selects an ARM machine or one of another architecture; `None` if it selects neither.
 fn arm(text: &str) -> Option<bool> {
     let arm = words_of(text)
         .any(|word| matches!(word.as_str(), "arm" | "arm32" | "arm64" | "armv7" | "armv8" | "aarch64"));
@@ -127,13 +127,13 @@ fn arm(text: &str) -> Option<bool> {
     if arm { Some(true) } else { x64.then_some(false) }
 }
 
-/// The expression in braces that is all of a text.
+/// Returns the expression in braces, if the whole text is one.
 fn expression(text: &str) -> Option<&str> {
     let inner = text.trim().strip_prefix("${{")?.strip_suffix("}}")?;
     (!inner.contains("${{")).then(|| inner.trim())
 }
 
-/// The path in the matrix that a label is made of.
+/// Returns the matrix path in a label, with the text before and after it.
 fn matrix_path(text: &str) -> Option<(&str, &str, &str)> {
     let (before, rest) = text.split_once("${{")?;
     let (inner, after) = rest.split_once("}}")?;
@@ -142,7 +142,7 @@ fn matrix_path(text: &str) -> Option<(&str, &str, &str)> {
     (plain && !after.contains("${{")).then_some((before, path, after))
 }
 
-/// What a label may be: each value of its matrix.
+/// Returns the possible labels: one for each value of the matrix.
 fn expanded(line: usize, text: &str, job: &Job) -> Vec<Label> {
     let values = matrix_path(text).and_then(|(before, path, after)| {
         let values = job.matrix(path)?.into_iter();
@@ -152,7 +152,7 @@ fn expanded(line: usize, text: &str, job: &Job) -> Vec<Label> {
     values.into_iter().map(|(line, text)| Label { line, system: system(&text), text }).collect()
 }
 
-/// What is written in `runs-on`: its labels, each with its line.
+/// Returns the labels of `runs-on`, each with its line.
 fn labels(runs_on: &Node) -> Vec<(usize, String)> {
     let one = |node: &Node| node.text().map(|text| (node.line, text.to_owned()));
     match (runs_on.items(), runs_on.get("labels")) {
@@ -165,7 +165,7 @@ fn labels(runs_on: &Node) -> Vec<(usize, String)> {
     }
 }
 
-/// What to do with a job's `runs-on`; `askers` are the jobs of the workflow that ask for machines.
+/// Decides how to change a job's `runs-on`; `askers` are the jobs of the workflow that request machines.
 pub(super) fn answer(job: &Job, class: &Class, askers: &[&str]) -> Answer {
     let answer = |now: String, verdict, write, findings| Answer { now, verdict, write, findings };
     if let Some(called) = job.get("uses").and_then(Node::text) {
@@ -213,7 +213,7 @@ pub(super) fn answer(job: &Job, class: &Class, askers: &[&str]) -> Answer {
     answer(now, verdict, write, findings)
 }
 
-/// Whether a label is one of Runyard's.
+/// Returns whether a label is one of Runyard's.
 fn is_borrowed(text: &str, askers: &[&str]) -> bool {
     let first = text.trim().strip_prefix("${{").and_then(|rest| rest.split_once("}}"));
     let Some((inner, _)) = first else { return false };
@@ -240,14 +240,14 @@ fn is_foreign(label: &Label) -> bool {
     matches!(label.system, System::Windows | System::MacOs)
 }
 
-/// The values of a matrix that move: those of Linux, and of the class's architecture unless none is.
+/// Returns the values of a matrix that move: those of Linux, limited to the class's architecture unless none has it.
 fn moving<'a>(group: &'a [Label], class: &Class) -> Vec<&'a Label> {
     let linux = || group.iter().filter(|label| !is_foreign(label));
     let fits = |label: &&Label| arm(&label.text).is_none_or(|wanted| class.arm.is_none_or(|is| is == wanted));
     if linux().any(|label| fits(&label)) { linux().filter(fits).collect() } else { linux().collect() }
 }
 
-/// Whether a label beside one that is not known says that the machine is a Linux one.
+/// Returns whether a label next to an unknown one selects a Linux machine.
 fn says_linux(groups: &[Vec<Label>]) -> bool {
     groups
         .iter()
@@ -255,7 +255,7 @@ fn says_linux(groups: &[Vec<Label>]) -> bool {
         .any(|label| words_of(&label.text).any(|word| word == "linux" || word.starts_with("ubuntu")))
 }
 
-/// What keeps a job, or a part of its matrix, where it is.
+/// Returns the findings that keep a job, or a part of its matrix, on its present runner.
 fn foreign(groups: &[Vec<Label>]) -> Vec<Finding> {
     let one = |label: &Label| {
         let name = match label.system {
@@ -270,7 +270,7 @@ fn foreign(groups: &[Vec<Label>]) -> Vec<Finding> {
     groups.iter().flatten().filter_map(one).collect()
 }
 
-/// What a class does not have of what labels ask for.
+/// Returns the properties that labels select and the class does not have.
 fn of_class(groups: &[Vec<Label>], class: &Class) -> Vec<Finding> {
     let mut findings = Vec::new();
     for label in groups.iter().flatten().filter(|label| label.system == System::Linux) {
@@ -316,7 +316,7 @@ fn split(job: &Job) -> Finding {
     Finding::new(Level::Note, "matrix", job.line_of("runs-on"), what, fix)
 }
 
-/// What to write where only some values of a matrix move; none where one expression cannot tell them apart.
+/// Returns the new `runs-on` if only some values of a matrix move; `None` if one expression cannot distinguish them.
 fn partly(labels: &[(usize, String)], groups: &[Vec<Label>], class: &Class) -> Option<String> {
     let ([(_, text)], [group]) = (labels, groups) else { return None };
     let (path, label) = (expression(text)?, words(class).label);

@@ -1,5 +1,4 @@
-//! The tables of what jobs use and what that needs: commands, phrases of scripts, and actions. `docs/migrate.md` has the
-//! reasons.
+//! The tables of commands, script phrases and actions, with the needs of each. `docs/migrate.md` has the reasons.
 
 use super::class::Class;
 use super::findings::Level;
@@ -8,29 +7,29 @@ use runyard_core::model::Containers;
 /// The directory for which some actions' downloads were built.
 const TOOL_CACHE: &str = "/opt/hostedtoolcache";
 
-/// What a command or an action needs of the machine.
+/// A requirement of a command or an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Need {
-    /// To become root.
+    /// Root permissions.
     Root,
     /// A container engine.
     Containers,
-    /// Docker's own build, beyond podman's.
+    /// Docker's own build features, which podman lacks.
     Buildx,
-    /// Containers with rights on the machine.
+    /// Containers with privileges on the machine.
     Privileged,
-    /// A tool that GitHub's image has.
+    /// A tool of GitHub's image.
     Image,
     /// GitHub's builds, made for Ubuntu and for one directory.
     ToolCache,
     /// The machine's own address.
     Machine,
-    /// A variable that GitHub's image sets, or without which it writes outside the job's directories.
+    /// A variable that GitHub's image sets, or without which the tool writes outside the job's directories.
     Variable(&'static str),
 }
 
 impl Need {
-    /// The rule's name, for programs.
+    /// Returns the rule's name, for programs.
     pub(super) const fn rule(self) -> &'static str {
         match self {
             Self::Root => "root",
@@ -44,7 +43,7 @@ impl Need {
         }
     }
 
-    /// How bad it is on a class; none where the class has it. `source` is the whole workflow.
+    /// Returns the severity on a class; `None` if the class meets the need. `source` is the whole workflow.
     pub(super) fn level(self, class: &Class, source: &str) -> Option<Level> {
         let has = match self {
             Self::Root => class.root,
@@ -66,7 +65,7 @@ impl Need {
         }
     }
 
-    /// Why it does not work.
+    /// Returns why it does not work.
     pub(super) fn why(self, class: &Class) -> String {
         match self {
             Self::Root => "no job of the class becomes root".into(),
@@ -87,7 +86,7 @@ impl Need {
         }
     }
 
-    /// What to do about it.
+    /// Returns the fix.
     pub(super) fn fix(self) -> String {
         match self {
             Self::Root => {
@@ -166,7 +165,7 @@ const COMMANDS: &[(Need, &[&str])] = &[
     ),
 ];
 
-/// What a line of a script may hold: all of the words.
+/// Phrases in a line of a script; all words must occur.
 const PHRASES: &[(Need, &[&str])] = &[
     (Need::Root, &["playwright install", "--with-deps"]),
     (Need::Root, &["playwright install-deps"]),
@@ -179,9 +178,9 @@ const PHRASES: &[(Need, &[&str])] = &[
     (Need::ToolCache, &[TOOL_CACHE]),
 ];
 
-/// Actions by their need, `OWNER/NAME` or a path below it, in lower case. Those that are not here need nothing that a
-/// job lacks, as far as is known: actions/checkout, cache, setup-node, setup-go and setup-java load what they need into
-/// the runner's own cache.
+/// Actions by their need, `OWNER/NAME` or a path below it, in lower case. Other actions need nothing that a job lacks,
+/// as far as is known: actions/checkout, cache, setup-node, setup-go and setup-java download what they need into the
+/// runner's own cache.
 const ACTIONS: &[(Need, &[&str])] = &[
     (
         Need::Root,
@@ -244,18 +243,18 @@ const ACTIONS: &[(Need, &[&str])] = &[
     (Need::Image, &["browser-actions/setup-chrome", "cypress-io/github-action"]),
 ];
 
-/// What a command needs.
+/// Returns the need of a command.
 pub(super) fn of_command(name: &str) -> Option<Need> {
     COMMANDS.iter().find(|(_, names)| names.contains(&name)).map(|(need, _)| *need)
 }
 
-/// What a line of a script needs for what it holds, with the words that say so.
+/// Returns the needs of the phrases in a line of a script, with the matching words.
 pub(super) fn of_line(line: &str) -> impl Iterator<Item = (Need, String)> {
     let holds = PHRASES.iter().filter(move |(_, words)| words.iter().all(|word| line.contains(word)));
     holds.map(|(need, words)| (*need, words.join(" … ")))
 }
 
-/// What an action needs; `uses` is as a step has it.
+/// Returns the need of an action; `uses` is the value in the step.
 pub(super) fn of_action(uses: &str) -> Option<Need> {
     let name = uses.split('@').next().unwrap_or_default().to_ascii_lowercase();
     let named =

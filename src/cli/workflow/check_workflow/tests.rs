@@ -9,12 +9,12 @@ fn check(text: &str, class: &Class) -> Report {
     report("test.yml", text, class).unwrap_or_else(|refusal| panic!("{refusal:?}\n{text}"))
 }
 
-/// A workflow of one job on `ubuntu-latest` with these lines below it; the first is line 4.
+/// Returns a workflow with one job on `ubuntu-latest` and these lines below it; the first is line 4.
 fn job(lines: &str) -> String {
     format!("jobs:\n  a:\n    runs-on: ubuntu-latest\n{lines}")
 }
 
-/// The levels, rules and lines of the only job's findings.
+/// Returns the levels, rules and lines of the only job's findings.
 fn found(text: &str, class: &Class) -> Vec<String> {
     let report = check(text, class);
     let findings = report.jobs[0].findings.iter();

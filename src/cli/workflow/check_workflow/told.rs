@@ -1,4 +1,4 @@
-//! What a check found, for programs and for people.
+//! Formats the result of a check, for programs and for people.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use super::findings::Level;
 use super::runs_on::{Verdict, words};
 use super::{JobReport, Report};
 
-/// A file as an object.
+/// Formats a file's report as an object.
 pub(super) fn document(report: &Report, class: &Class) -> Value {
     let job = |job: &JobReport| {
         let findings = job.findings.iter().map(|one| {
@@ -26,10 +26,10 @@ pub(super) fn document(report: &Report, class: &Class) -> Value {
     })
 }
 
-/// The heads of the table of jobs.
+/// The headings of the table of jobs.
 pub(super) const HEADS: &[&str] = &["JOB", "LINE", "RUNS-ON NOW", "WRITE"];
 
-/// The rows of the table of jobs.
+/// Returns the rows of the table of jobs.
 pub(super) fn rows(report: &Report) -> Vec<Vec<String>> {
     let row = |job: &JobReport| {
         let write = match (job.verdict, &job.write) {
@@ -44,7 +44,7 @@ pub(super) fn rows(report: &Report) -> Vec<Vec<String>> {
     report.jobs.iter().map(row).collect()
 }
 
-/// The findings of a file, each with its place and the way out.
+/// Formats the findings of a file, each with its position and fix.
 pub(super) fn findings(report: &Report) -> Vec<String> {
     let of_job = |job: &JobReport| {
         let each = job.findings.iter().map(|one| {
@@ -56,7 +56,7 @@ pub(super) fn findings(report: &Report) -> Vec<String> {
     report.jobs.iter().flat_map(of_job).collect()
 }
 
-/// All files in a few words, and what the workflows need beside their labels.
+/// Summarises all files, with the other changes that the workflows need.
 pub(super) fn summary(reports: &[Report], class: &Class) -> Vec<String> {
     let jobs = || reports.iter().flat_map(|report| &report.jobs);
     let with = |level| jobs().flat_map(|job| &job.findings).filter(|one| one.level == level).count();

@@ -1,4 +1,4 @@
-//! Finds the jobs of a workflow in its document, and what each of them says of its runner and its steps.
+//! Finds the jobs of a workflow in its document, with the runner and the steps of each.
 
 use std::rc::Rc;
 
@@ -12,22 +12,22 @@ pub(super) struct Job {
     pub(super) line: usize,
     /// The whole job.
     node: Rc<Node>,
-    /// Its steps; none of a job that calls a workflow.
+    /// Its steps; empty if the job calls a workflow.
     pub(super) steps: Vec<Rc<Node>>,
 }
 
 impl Job {
-    /// The value of one of its keys, where something is written there.
+    /// Returns the value of one of its keys, if it is not null.
     pub(super) fn get(&self, name: &str) -> Option<&Node> {
         self.node.get(name).filter(|node| !node.is_null())
     }
 
-    /// The line of one of its keys.
+    /// Returns the line of one of its keys.
     pub(super) fn line_of(&self, name: &str) -> usize {
         self.node.entry(name).map_or(self.line, |(key, _)| key.line)
     }
 
-    /// Whether it asks for machines or gives them back, and so runs elsewhere.
+    /// Returns whether the job requests or releases machines, and so runs elsewhere.
     pub(super) fn asks_for_machines(&self) -> bool {
         let action = |uses: &str| {
             let path = uses.split('@').next().unwrap_or_default();
@@ -44,8 +44,8 @@ impl Job {
         })
     }
 
-    /// The values that its matrix has for a path such as `os` or `target.runner`, each with its line; none where they
-    /// are known only in a run.
+    /// Returns the values that the matrix has for a path such as `os` or `target.runner`, each with its line; `None` if
+    /// they are known only in a run.
     pub(super) fn matrix(&self, path: &str) -> Option<Vec<(usize, String)>> {
         let mut segments = path.split('.');
         let first = segments.next()?;
@@ -73,7 +73,7 @@ impl Job {
 const WORKFLOW: &str = "name a workflow file, such as .github/workflows/test.yml";
 const JOB: &str = "write a job as `NAME:` with `runs-on` and `steps` below it";
 
-/// The jobs of a workflow, in the file's order.
+/// Returns the jobs of a workflow, in the file's order.
 pub(super) fn jobs(root: &Node) -> Result<Vec<Job>, Refusal> {
     if root.entries().is_none() {
         return Err(Refusal::new(root.line, "", "is not a mapping of keys", WORKFLOW));
@@ -112,7 +112,7 @@ fn job(name: &str, line: usize, node: &Rc<Node>) -> Result<Job, Refusal> {
     Ok(Job { steps, ..job })
 }
 
-/// The steps of a job, those that run at the same time too.
+/// Returns the steps of a job, including those that run in parallel.
 fn steps(job: &Job) -> Result<Vec<Rc<Node>>, Refusal> {
     let Some(steps) = job.get("steps") else { return Ok(Vec::new()) };
     let fix = "write each step as `- run: …` or `- uses: …`";

@@ -1,4 +1,4 @@
-//! What a class refuses, before an intent is written.
+//! Checks a request against its class before the intent is written.
 
 use super::ProvisionArgs;
 use crate::common::failure::{CliFailure, CliResult};
@@ -6,11 +6,11 @@ use crate::session::context::CliContext;
 use crate::session::{context, names};
 use runyard_core::model::{Item, Kind, Pool, Request, RequestKey, kind_of};
 
-/// A class that is not there, or types that it does not open to requests, are the operator's to refuse; but its refusal
-/// spends the request's name. Who may look is told before anything is written. Of a class that is not there only where
-/// the yard has others; one that has none yet is only warned of.
+/// Refuses a class that does not exist, or types that it does not open to requests. The operator would refuse them too,
+/// but its refusal uses up the request's name; so a user who may read the pools gets the error before anything is
+/// written. A missing class is an error only if the yard has other classes, else a warning.
 pub(super) async fn refuse(context: &mut CliContext, args: &ProvisionArgs, id: &RequestKey) -> CliResult {
-    // A workflow has no right to look, and its wait tells it.
+    // A workflow may not read pools; its wait reports the refusal.
     if context.environment.get("GITHUB_ACTIONS").is_some() {
         return Ok(());
     }
@@ -19,7 +19,7 @@ pub(super) async fn refuse(context: &mut CliContext, args: &ProvisionArgs, id: &
     if pool.is_some() && refused_types.is_none() {
         return Ok(());
     }
-    // What was asked before stays what it is, whatever became of its class.
+    // A request that exists already is unaffected by the state of its class.
     let key = Request::key_of(&RequestKey { repository: id.repository.folded(), ..id.clone() });
     let Ok(None) = context.store.get(&key).await else { return Ok(()) };
     if let Some(refused) = refused_types {
@@ -36,7 +36,7 @@ pub(super) async fn refuse(context: &mut CliContext, args: &ProvisionArgs, id: &
     Ok(())
 }
 
-/// Why the types that the options name are not those of the class's requests.
+/// Returns the refusal of types that the class does not open to requests.
 fn refused_types(pool: &Item, args: &ProvisionArgs) -> Option<CliFailure> {
     let types = args.allowed_instance_types.as_ref()?;
     let pool: Pool = context::readable(pool).ok()?;

@@ -1,5 +1,5 @@
-//! Makes room in a class that is at its `max`: an idle machine that no waiting request can use ends, so that one can be
-//! launched for a request that waits.
+//! Makes room in a class that is at its `max`: ends an idle machine that no waiting request can use, so that another
+//! one can be launched for a request that waits.
 
 use std::collections::{BTreeMap, BTreeSet, btree_set};
 
@@ -11,10 +11,10 @@ use crate::decide::context::Context;
 use crate::decide::plan::reason::{are, machines};
 use crate::yard::{Class, Free, MachineGroup, visited};
 
-/// Most machines that end in one pass; what is left follows.
+/// Most machines that end in one pass; the rest follows in later passes.
 const ENDED_AT_ONCE: usize = 64;
 
-/// The pooled machines of a class that no waiting request of it can use, by their groups.
+/// Lists the pooled machines of a class that no waiting request of it can use, by their groups.
 fn unused<'a>(class: &'a Class, spec: &'a PoolSpec) -> impl Iterator<Item = (&'a MachineGroup, &'a Free)> {
     let unusable = move |(group, _): &(&MachineGroup, &Free)| {
         visited();
@@ -23,7 +23,8 @@ fn unused<'a>(class: &'a Class, spec: &'a PoolSpec) -> impl Iterator<Item = (&'a
     class.free.iter().filter(unusable)
 }
 
-/// For whom a class keeps idle machines that no waiting request of it can use, in words; none where it keeps none.
+/// Describes the requests for which a class keeps idle machines that none of its waiting requests can use; none where
+/// it keeps no such machines.
 pub(in crate::decide) fn kept_for(class: &Class, spec: &PoolSpec) -> Option<String> {
     let mut domains: BTreeSet<String> = BTreeSet::new();
     for (group, _) in unused(class, spec) {
@@ -38,26 +39,26 @@ pub(in crate::decide) fn kept_for(class: &Class, spec: &PoolSpec) -> Option<Stri
     (!named.is_empty()).then(|| format!("{}{others}", named.join(" and ")))
 }
 
-/// A place in the order of expiry: a machine, and its group's number.
+/// A position in the order of expiry: a machine and the index of its group.
 type Place<'a> = (&'a (Timestamp, InstanceArn), usize);
 
 /// The idle machines that may end to make room, the first to expire first.
 pub(super) struct Room<'a> {
     cx: &'a Context<'a>,
-    /// Of each group the rest, and its trust domain.
+    /// For each group its trust domain and the machines that are not visited yet.
     groups: Vec<(&'a str, btree_set::Iter<'a, (Timestamp, InstanceArn)>)>,
-    /// The next of each group.
+    /// The next machine of each group.
     heads: BTreeSet<Place<'a>>,
     /// How many machines of each trust domain may end.
     left: BTreeMap<&'a str, usize>,
-    /// Those that end.
+    /// The machines that end.
     ends: Vec<&'a InstanceArn>,
-    /// How many there are, and for whom they are kept, in words.
+    /// How many of these machines there are, and for which requests they are kept, in words.
     kept: Option<(u32, String)>,
 }
 
 impl<'a> Room<'a> {
-    /// Looks at a class, and ends nothing yet.
+    /// Collects the candidates of a class, without ending any.
     pub(super) fn of(cx: &'a Context<'a>, class: &'a Class, spec: &'a PoolSpec) -> Self {
         let (mut groups, mut heads) = (Vec::new(), BTreeSet::new());
         let (mut left, mut idle) = (BTreeMap::<&str, usize>::new(), 0);
@@ -77,14 +78,14 @@ impl<'a> Room<'a> {
         Self { cx, groups, heads, left, ends: Vec::new(), kept }
     }
 
-    /// Whether there is one left that may end.
+    /// Returns whether another machine may end.
     pub(super) fn is_left(&mut self) -> bool {
         let next = self.next();
         self.heads.extend(next);
         next.is_some() && self.ends.len() < ENDED_AT_ONCE
     }
 
-    /// The next that may end.
+    /// Returns the next machine that may end.
     fn next(&mut self) -> Option<Place<'a>> {
         while let Some(place) = self.heads.pop_first() {
             let (domain, _) = &self.groups[place.1];
@@ -95,8 +96,8 @@ impl<'a> Room<'a> {
         None
     }
 
-    /// Has so many end, or those there are; answers how many. One whose record is being written counts: it is about to
-    /// end, or is known better in a moment.
+    /// Selects up to `lack` machines that end; returns how many. A machine whose record is being written counts as
+    /// well: it is about to end, or its state is known better in a moment.
     pub(super) fn make(&mut self, lack: u32) -> u32 {
         let mut made = 0;
         while made < lack && self.ends.len() < ENDED_AT_ONCE {
@@ -115,7 +116,8 @@ impl<'a> Room<'a> {
         made
     }
 
-    /// For whom the class keeps its idle machines, and how many of them end for a request; empty where it keeps none.
+    /// Describes for which requests the class keeps its idle machines, and how many of them end for a request; empty
+    /// where it keeps none.
     pub(super) fn told(&self, made: u32) -> String {
         let Some((idle, whom)) = &self.kept else { return String::new() };
         let ends = match made {
@@ -126,13 +128,14 @@ impl<'a> Room<'a> {
         format!("; {} {} kept for {whom}{ends}", machines(*idle).replacen(' ', " idle ", 1), are(*idle))
     }
 
-    /// Those that end.
+    /// Returns the machines that end.
     pub(super) fn ends(self) -> Vec<&'a InstanceArn> {
         self.ends
     }
 }
 
-/// How many idle machines of a trust domain its shares are guaranteed beside those that they hold.
+/// Counts the idle machines of a trust domain that are guaranteed to its shares in addition to the machines that they
+/// hold.
 fn guaranteed(cx: &Context<'_>, class: &Class, sharing: &Sharing, domain: &str) -> u32 {
     let lacks = |share: &str, quota: &Quota| {
         let held = class.shares.share(share).map_or(0, |share| share.held);
@@ -153,7 +156,7 @@ fn guaranteed(cx: &Context<'_>, class: &Class, sharing: &Sharing, domain: &str) 
             Ok(repository) => one(&sharing.share(&repository, &cx.policy.sharing.teams)),
             Err(_) => 0,
         },
-        // Several shares may use its machines: each that a quota names, as far as it may be of the owner.
+        // Several shares may use its machines: sums up each share that a quota names and that may belong to the owner.
         (by, owner, _) => {
             let of_owner = |glob: &str| match (by, &owner, glob.split_once('/')) {
                 (ShareBy::Repository, Some(owner), Some((of, _))) => matches(&of.to_ascii_lowercase(), owner),

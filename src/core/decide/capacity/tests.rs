@@ -271,7 +271,7 @@ fn who_does_not_lead_lends_nothing_of_a_class_that_the_leader_holds_back() {
     scene.yard.runner = Some(supported("2.329.0", Some("2025-12-01T00:00:00Z")));
     let actions = scene.of_class().actions;
     scene.apply(&actions);
-    // A stand-by asks GitHub for no dates.
+    // A standby does not query GitHub for support dates.
     (scene.yard.runner, scene.role.lease) = (None, None);
     scene.wait(60);
     assert_eq!(scene.claims(), []);

@@ -1,6 +1,6 @@
-//! How many idle machines a class lacks so that its next requests find one. A machine that served a trust domain is of
-//! use to that domain alone, so it counts as the chance that the requests come from there; one that served nobody counts
-//! whole.
+//! Computes how many idle machines a class lacks so that its next requests find one. A machine that served a trust
+//! domain is of use to that domain alone, so it counts by the chance that the next requests come from there; a machine
+//! that served no request counts fully.
 
 use std::collections::BTreeSet;
 
@@ -10,17 +10,17 @@ use crate::decide::context::Context;
 use crate::decide::schedule::effective;
 use crate::yard::{Class, Stock};
 
-/// Up to so many requests the chances are computed one by one; of more, their means are close enough.
+/// Up to this number of requests the probabilities are computed exactly; above it, the means are close enough.
 const ONE_BY_ONE: u32 = 64;
-/// How likely each number of requests is, up to [`ONE_BY_ONE`].
+/// The probability of each number of requests, up to [`ONE_BY_ONE`].
 type Chances = [f64; ONE_BY_ONE as usize + 1];
-/// Which part of the next requests may find none, and how many of them.
+/// The share of the next requests that may find no machine, and how many requests that is.
 const LATE: (f64, f64) = (0.05, 0.5);
-/// From which chance on a trust domain is as good as certain.
+/// The probability from which a trust domain counts as certain.
 const CERTAIN: f64 = 1.0 - LATE.0;
 
-/// How many machines for anybody a class lacks: those in its pool and, where they count, those on their way, less those
-/// that leave, against the next `desired` requests.
+/// Counts the machines without a trust domain that a class lacks for its next `desired` requests: those in its pool
+/// and, where they count, those on their way, less those that leave.
 pub(in crate::decide) fn short<'a>(
     cx: &Context<'_>,
     class: &Class,
@@ -38,7 +38,8 @@ pub(in crate::decide) fn short<'a>(
     lack(class, desired, coming, &less)
 }
 
-/// Whether a class has the idle machines that it wants in its pool, without those that have expired or are replaced.
+/// Returns whether a class has the idle machines that it wants in its pool, not counting those that have expired or are
+/// replaced.
 pub(in crate::decide) fn enough(
     cx: &Context<'_>,
     class: &Class,
@@ -49,7 +50,7 @@ pub(in crate::decide) fn enough(
     short(cx, class, desired, None, leaving(cx, class, &pool.spec, giving_way)) == 0
 }
 
-/// The pooled machines that have expired or are replaced, which are few.
+/// Lists the pooled machines that have expired or are replaced, which are few.
 pub(super) fn leaving<'a>(
     cx: &Context<'_>,
     class: &'a Class,
@@ -60,12 +61,14 @@ pub(super) fn leaving<'a>(
     retiring.chain(giving_way.iter().copied())
 }
 
-/// How many machines for anybody a class lacks, those on their way and in flight counted, and no idle machine left out.
+/// Counts the machines without a trust domain that a class lacks; machines on their way and in flight count, and no
+/// idle machine is left out.
 pub(crate) fn idle_lack(class: &Class, desired: u32) -> u32 {
     lack(class, desired, Some(0), &Stock::default())
 }
 
-/// `coming` is none where machines on their way do not count, else how many for anybody come beside them.
+/// `coming` is none where machines on their way do not count, else the number of further machines without a trust
+/// domain that are on their way.
 fn lack(class: &Class, desired: u32, coming: Option<u32>, less: &Stock) -> u32 {
     let (pooled, on_the_way) = (&class.idle.pooled, &class.idle.coming);
     let count = |of: &dyn Fn(&Stock) -> u32| {
@@ -74,7 +77,7 @@ fn lack(class: &Class, desired: u32, coming: Option<u32>, less: &Stock) -> u32 {
     };
     let anybody = count(&|stock: &Stock| stock.anybody).saturating_add(coming.unwrap_or(0));
     let assigned = count(&|stock: &Stock| stock.assigned);
-    // So many are needed where those of trust domains are of no use at all, and where each of them is of some.
+    // The lower and the upper bound: each machine of a trust domain is of use, or none of them is.
     let most = desired.saturating_sub(anybody);
     let least = most.saturating_sub(assigned);
     if most == 0 || assigned == 0 || class.mix.is_empty() {
@@ -93,7 +96,7 @@ fn lack(class: &Class, desired: u32, coming: Option<u32>, less: &Stock) -> u32 {
     found.clamp(least, most)
 }
 
-/// By the means: what the machines of each domain serve of the requests that come from there.
+/// Computes the lack from the means: the machines of each domain are expected to serve the mean number of its requests.
 fn by_means(desired: u32, anybody: u32, domains: &[(f64, u32)]) -> u32 {
     let wanted = f64::from(desired);
     let served: f64 =
@@ -101,12 +104,12 @@ fn by_means(desired: u32, anybody: u32, domains: &[(f64, u32)]) -> u32 {
     (wanted - f64::from(anybody) - served - 1e-6).ceil().max(0.0) as u32
 }
 
-/// The fewest machines for anybody with which of so many requests hardly one finds none. Domains are taken for
-/// independent of each other, which asks for rather too many than too few.
+/// Computes the fewest machines without a trust domain with which hardly one of the next requests finds none. Domains
+/// are assumed to be independent of each other, which gives rather too many machines than too few.
 fn exact(desired: u32, anybody: u32, domains: &[(f64, u32)]) -> u32 {
     let covered = domains.iter().filter(|(_, machines)| *machines > 0);
     let elsewhere = 1.0 - covered.clone().map(|(chance, _)| chance).sum::<f64>();
-    // How likely it is that so many requests find no machine of their own domain.
+    // The probability that this number of requests finds no machine of their own domain.
     let mut left_over: Chances = [0.0; ONE_BY_ONE as usize + 1];
     left_over[0] = 1.0;
     for (chance, machines) in covered.copied().chain([(elsewhere, 0)]) {
@@ -120,8 +123,8 @@ fn exact(desired: u32, anybody: u32, domains: &[(f64, u32)]) -> u32 {
     (0..desired).find(|more| late(anybody.saturating_add(*more)) <= most_late).unwrap_or(desired)
 }
 
-/// The sums of what is left over before and of the requests of a domain beyond its machines; no more requests come than
-/// `all`.
+/// Adds the distribution of a domain's requests that exceed its machines to the distribution of the requests left over
+/// before; `all` bounds the number of requests.
 fn beside(before: &Chances, requests: &Chances, machines: u32, all: u32) -> Chances {
     let (machines, all) = (machines as usize, all as usize);
     let mut sums = [0.0; ONE_BY_ONE as usize + 1];
@@ -133,10 +136,10 @@ fn beside(before: &Chances, requests: &Chances, machines: u32, all: u32) -> Chan
     sums
 }
 
-/// How likely each number of `all` requests is of a domain with this chance.
+/// Returns the probability of each number of requests, out of `all`, from a domain with this chance.
 fn binomial(all: u32, chance: f64) -> Chances {
     let (yes, no) = (chance.clamp(0.0, 1.0), 1.0 - chance.clamp(0.0, 1.0));
-    // From the end that is the more likely, so that nothing vanishes.
+    // Starts from the more probable end, to avoid underflow.
     let turned = yes > no;
     let (rare, usual) = if turned { (no, yes) } else { (yes, no) };
     let mut next = usual.powi(i32::try_from(all).unwrap_or(i32::MAX));
@@ -151,8 +154,8 @@ fn binomial(all: u32, chance: f64) -> Chances {
     chances
 }
 
-/// Whether an idle machine of this trust domain counts whole for a class: its requests come from there, or nothing is
-/// known of them.
+/// Returns whether an idle machine of this trust domain counts fully for a class: its requests come from there, or
+/// nothing is known about them.
 pub(in crate::decide) fn counts_whole(class: &Class, domain: &str) -> bool {
     domain.is_empty()
         || class.mix.is_empty()

@@ -13,10 +13,10 @@ use crate::decide::plan::reason;
 use crate::decide::request;
 use crate::decide::{Planned, RunnerConfig, Step};
 
-/// Most machines in one claim: with the request, well within DynamoDB's 100 items a transaction.
+/// Most machines in one claim: together with the request, well within DynamoDB's 100 items per transaction.
 pub(super) const CLAIM_LIMIT: usize = 40;
 
-/// Takes machines out of the pool for a request, in one transaction over all versions.
+/// Claims pooled machines for a request, in one transaction over all versions.
 pub(super) fn claim(
     cx: &Context<'_>,
     key: &RequestKey,
@@ -41,7 +41,7 @@ pub(super) fn claim(
                 next.claim = Some(Claim { id, request: key.into() });
                 next.jobs = spec.granted_jobs();
                 next.ahead = lendable(cx, tracked, spec, &request.id.repository);
-                // A runner that is registered already is of the package that the record names.
+                // A runner that is registered already has the package that the record names.
                 if next.ahead.is_none() {
                     next.runner = packages.for_claim(number);
                 }

@@ -1,5 +1,5 @@
-//! A request gives up a machine whose first boot hangs for a free one. The first of the two to be of use wins: where
-//! the hung one comes first, the second stays free until its time is over.
+//! Lets a request give up a machine whose first boot hangs for a free one. The machine that is ready first is used: if
+//! the hung one comes first, the second one stays free until its time is over.
 
 use std::collections::BTreeSet;
 
@@ -10,12 +10,13 @@ use crate::decide::{Note, Plan, Planned, Step, WaitReason};
 use crate::model::{InstanceArn, PoolSpec, Record, RecordId};
 use crate::yard::Class;
 
-/// Requests give up a machine whose boot hangs for a free one that fits them, which the next pass gives to them.
+/// Removes a machine whose boot hangs from its request where a free machine fits the request; the next pass claims the
+/// free one.
 pub(super) fn decide(cx: &Context<'_>, class: &Class, spec: &PoolSpec, plan: &mut Plan) {
     if let Some(at) = boots::next(cx, class) {
         plan.wake_at(cx.now.when(at));
     }
-    // Others may have watched other boots.
+    // Another operator may have observed other boots.
     let leads = cx.role.lease.is_some();
     let mut taken: BTreeSet<&InstanceArn> = BTreeSet::new();
     for tracked in boots::hung(cx, class) {

@@ -1,13 +1,13 @@
-//! Which image a class is launched from where its spec names a parameter: the one that the parameter named when it was
-//! last resolved, which is pinned in the pool. So all machines of an hour are of one image, and a newer one is a change
-//! of the class.
+//! Which image is a class launched from where its spec names a parameter? The image that the parameter named when it
+//! was last resolved, which is pinned in the pool. So all machines of an hour have the same image, and a newer image
+//! counts as a change of the class.
 
 use crate::model::{Pool, Record, after};
 
 use crate::decide::context::Context;
 use crate::decide::{Plan, Planned};
 
-/// Has the class's parameter resolved when that is due.
+/// Resolves the class's parameter when that is due.
 pub(super) fn resolve(cx: &Context<'_>, pool: &Pool, plan: &mut Plan) {
     if pool.spec.launch.parameter().is_none() || cx.role.lease.is_none() {
         return;

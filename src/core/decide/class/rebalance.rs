@@ -1,5 +1,5 @@
 //! Breaks partial-allocation deadlocks: where a class cannot grow, two partially served requests would wait for each
-//! other for ever, so the youngest gives its part to the oldest.
+//! other forever, so the youngest returns its machines to the oldest.
 
 use std::collections::BTreeSet;
 
@@ -12,9 +12,9 @@ use crate::decide::request;
 use crate::decide::{Note, Plan, Planned, Step};
 use crate::yard::Class;
 
-/// If the class cannot grow or has no capacity for the oldest request, the youngest partially served request returns
-/// usable machines to it. Machines that others already returned count first. Only requests that hold machines are
-/// visited, which are no more than there are machines.
+/// Lets the youngest partially served request return usable machines to the oldest request, if the class cannot grow or
+/// has no capacity for the oldest. Machines that other requests already returned count first. Visits only requests that
+/// hold machines, so at most as many as there are machines.
 pub(super) fn rebalance_partial(
     cx: &Context<'_>,
     class: &Class,

@@ -1,6 +1,6 @@
-//! One pass over the waiting requests of a class, the oldest first, or by share (`shared`). Its work does not grow with their number: a demand
-//! is left as soon as one of its requests can have nothing, and the number of writes is limited so that the table has
-//! room for other classes.
+//! Runs one pass over the waiting requests of a class, the oldest first, or by share (`shared`). Its work does not grow
+//! with the number of requests: it skips the rest of a demand as soon as one of its requests can get nothing, and it
+//! limits the number of writes so that the table has capacity for other classes.
 
 use std::collections::BTreeMap;
 use std::collections::btree_set::{self, BTreeSet};
@@ -21,17 +21,17 @@ use crate::decide::request::{self, accept};
 use crate::decide::{Note, Plan, Planned, WaitReason};
 use crate::yard::{Class, Demand, QueuePosition, ShareName, lacking};
 
-/// Most requests of a class that are written at the same time: at 10 to 25 ms a write that is a thousand a second and
-/// more, and another class's write waits for this many at most where the table takes them one by one.
+/// Most requests of a class that are written at the same time: at 10 to 25 ms per write that is a thousand or more per
+/// second, and where the table takes them one by one, another class's write waits for at most this many.
 const WRITTEN_AT_ONCE: usize = 32;
-/// Most requests that a pass steps over because they are about to leave the line by their own decision, or are not
-/// taken on yet.
+/// Most requests that a pass skips because they are about to leave the queue by their own decision, or are not accepted
+/// yet.
 const STEPPED_OVER: usize = 256;
-/// How long the hints of a queue are used.
+/// How long the hints from a queue are used.
 const HINTS_LAST: Duration = Duration::from_secs(2);
 
-/// Serves waiting requests in their order, then launches what is lacking. Answers whether it looked at them: first it
-/// may ask the queue.
+/// Serves waiting requests in their order, then launches the machines that are missing. Returns whether it served them:
+/// it may have to receive from the queue first.
 pub(super) fn serve(
     cx: &Context<'_>,
     name: &ClassName,
@@ -85,8 +85,8 @@ pub(super) fn serve(
     true
 }
 
-/// Ends idle machines that no waiting request can use, so that others can be launched; answers how many. One that a
-/// request claims in this pass stays.
+/// Ends idle machines that no waiting request can use, so that others can be launched; returns how many. A machine that
+/// a request claims in this pass is kept.
 fn make_room(cx: &Context<'_>, spec: &PoolSpec, ends: Vec<&InstanceArn>, plan: &mut Plan) -> u32 {
     let mut made = 0;
     for tracked in ends.into_iter().filter_map(|arn| cx.yard.instance(arn)) {
@@ -101,8 +101,8 @@ fn make_room(cx: &Context<'_>, spec: &PoolSpec, ends: Vec<&InstanceArn>, plan: &
     made
 }
 
-/// Why no machine of the class is lent now, if so. Whoever never led has asked GitHub for no dates, and goes by what
-/// the leader wrote.
+/// Returns the reason why no machine of the class is lent now, if there is one. A standby has not queried GitHub for
+/// support dates, so it uses the condition that the leader stored.
 fn closed(cx: &Context<'_>, class: &Class, spec: &PoolSpec) -> Option<(WaitReason, String)> {
     if spec.paused {
         return Some((WaitReason::Paused, "its class is paused".to_owned()));
@@ -116,31 +116,31 @@ fn closed(cx: &Context<'_>, class: &Class, spec: &PoolSpec) -> Option<(WaitReaso
     Some((WaitReason::Runner, why))
 }
 
-/// Whether to receive from the queue before machines are claimed: not again within [`HINTS_LAST`].
+/// Returns whether to receive from the queue before machines are claimed: at most once per [`HINTS_LAST`].
 fn asks_queue(cx: &Context<'_>, name: &ClassName, class: &Class) -> bool {
     let busy = cx.yard.is_busy(Slot::Queue(name.clone()));
     !busy && class.received.is_none_or(|at| cx.now.mono >= at + HINTS_LAST)
 }
 
-/// Whether later requests of the same demand may get something.
+/// Whether later requests of the same demand may get machines.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Others {
     MayHave,
     HaveNothing,
-    /// Nor may others of its share.
+    /// Other requests of its share may get none either.
     OverQuota,
 }
 
-/// What a share got in one pass.
+/// The machines and requests of a share in one pass.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Taken {
-    /// Machines.
+    /// Machines that it got.
     pub(super) machines: u32,
     /// New requests that were accepted.
     pub(super) accepted: u32,
-    /// Requests that want more than it may have now.
+    /// Requests that want more machines than the share may have now.
     pub(super) too_large: u32,
-    /// Whether nobody else of it is served in this pass.
+    /// Whether no other request of the share is served in this pass.
     pub(super) closed: bool,
 }
 
@@ -149,29 +149,29 @@ pub(super) struct Pass<'a, 'p> {
     pub(super) cx: &'a Context<'a>,
     pub(super) class: &'a Class,
     pub(super) spec: &'a PoolSpec,
-    /// Why no machine is lent, if so.
+    /// The reason why no machine is lent, if there is one.
     pub(super) closed: Option<(WaitReason, String)>,
     pub(super) matcher: Matcher<'a>,
     pub(super) launches: Launches<'a>,
     pub(super) plan: &'p mut Plan,
-    /// Requests this plan writes: one write each.
+    /// Requests that this plan writes, each at most once.
     written: BTreeSet<RequestKey>,
     /// How many requests are being written, or will be by this plan.
     pub(super) in_hand: usize,
     stepped_over: usize,
-    /// Requests looked at.
+    /// Requests visited.
     pub(super) seen: usize,
     /// How many requests of each repository are being accepted, or will be by this plan.
     accepting: BTreeMap<&'a Repository, u32>,
-    /// The oldest that lacks machines after this pass, and how many.
+    /// The oldest request that lacks machines after this pass, and how many it lacks.
     oldest: Option<(&'a RequestKey, u32)>,
-    /// What each share got in this pass, in machines that it claims or that are launched for it.
+    /// The machines that are claimed or launched for each share in this pass.
     pub(super) taken: BTreeMap<ShareName, Taken>,
     /// Requests that are served after all others.
     behind: Vec<(&'a RequestKey, Demand)>,
-    /// What the request that was served last got.
+    /// The machines that the last served request got.
     pub(super) granted: u32,
-    /// The runner packages of its claims; one of a pass tries a new one.
+    /// The runner packages of the claims; one claim of a pass tries a new package.
     packages: Packages<'a>,
 }
 
@@ -197,7 +197,7 @@ impl<'a> Pass<'a, '_> {
 
     /// Accepts new requests while their repositories may have more.
     fn new_ones(&mut self, new: &'a BTreeSet<RequestKey>) {
-        // Of a class with `sharing` the first of them by priority and use.
+        // In a class with `sharing`, the first requests are ordered by priority and use.
         let mut first: Vec<&'a RequestKey> = Vec::new();
         if self.spec.sharing.is_some() {
             first.extend(new.iter().take(STEPPED_OVER));
@@ -223,8 +223,8 @@ impl<'a> Pass<'a, '_> {
         self.in_hand >= WRITTEN_AT_ONCE || self.stepped_over >= STEPPED_OVER
     }
 
-    /// Whether a repository may have another open request. Those that are being taken on count too; only when they are
-    /// written and make up the bound is one refused.
+    /// Returns whether a repository may have another open request. Requests that are being accepted count too, but a
+    /// new request is refused only when written requests reach the limit.
     fn may_be_accepted(&mut self, key: &RequestKey, request: &'a Request) -> bool {
         let most = self.cx.policy.requests_per_repository;
         let open = self.cx.yard.open_requests(&request.id.repository);
@@ -237,7 +237,7 @@ impl<'a> Pass<'a, '_> {
         false
     }
 
-    /// Refuses a new request, or leaves it to a later pass where that is not certain yet.
+    /// Refuses a new request, or leaves it to a later pass if the refusal is not certain yet.
     pub(super) fn refuse(&mut self, key: &RequestKey, refusal: Option<Plan>, later: &str) {
         self.seen += 1;
         match refusal.filter(|_| self.cx.yard.backoff_until(key, self.cx.now.mono).is_none()) {
@@ -262,7 +262,7 @@ impl<'a> Pass<'a, '_> {
         Others::MayHave
     }
 
-    /// Serves the requests of repositories that cost the yard machine after machine.
+    /// Serves the requests of repositories that cost the yard one machine after another.
     fn those_behind(&mut self) {
         for (key, demand) in std::mem::take(&mut self.behind) {
             if self.is_full() {
@@ -276,7 +276,7 @@ impl<'a> Pass<'a, '_> {
         }
     }
 
-    /// It claims what fits and asks to launch what it still lacks.
+    /// Claims the machines that fit a request and plans launches for those that it still lacks.
     fn serve_one(&mut self, key: &'a RequestKey, demand: &Demand) -> Others {
         let (cx, spec) = (self.cx, self.spec);
         self.granted = 0;
@@ -303,7 +303,7 @@ impl<'a> Pass<'a, '_> {
         let share = self.share(key, demand, lack);
         let got = share.machines.len() as u32;
         if cx.yard.is_busy(key) || self.written.contains(key) {
-            // What it lacks is known again once that is done.
+            // The number that it lacks is known again once that write is done.
             self.plan.wait(key, WaitReason::Busy, "its record is being written");
             self.in_hand += 1;
             self.matcher.keep(share);
@@ -333,7 +333,7 @@ impl<'a> Pass<'a, '_> {
         if launched {
             self.take(request, left.min(lack - got));
         }
-        // A claim takes so many at once; the next pass gives it more.
+        // A claim takes a limited number of machines; the next pass adds more.
         let free = lack == got + reserved;
         if launched || free { Others::MayHave } else { Others::HaveNothing }
     }
@@ -362,12 +362,12 @@ impl<'a> Pass<'a, '_> {
             let why: Vec<_> = share.refusals.iter().map(|refusal| refusal.as_str()).collect();
             let message = format!("free machines are not for it: {}", why.join("; "));
             self.plan.wait(key, WaitReason::Mismatch, message);
-            // Freshness and nearness pass with time alone.
+            // Fresh heartbeats and near deadlines change with time alone.
             self.plan.wake_at(self.cx.now.mono + Duration::from_secs(1));
         }
     }
 
-    /// Flushes machines that this request could have from the lists of former requests.
+    /// Removes machines that this request could use from the lists of their former requests.
     fn flush_returned(&mut self, key: &RequestKey) {
         for former in self.matcher.met() {
             let message = "a free machine is taken off the list of who had it before";

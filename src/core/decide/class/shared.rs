@@ -1,5 +1,5 @@
-//! Serves a class with `sharing`: who has a part already gets the rest first, then it is the turn of the share that used
-//! least; within the quotas of each share.
+//! Serves a class with `sharing`: requests that hold part of their machines get the rest first, then the share that
+//! used least is next, within the quotas of each share.
 
 use std::cmp::Reverse;
 
@@ -13,18 +13,19 @@ use crate::decide::WaitReason;
 use crate::decide::request;
 use crate::yard::{Class, Demand, ShareName, overdue_at, share_of, target};
 
-/// Why a share may not have what a request wants.
+/// Why a share may not have the machines that a request wants.
 struct Over {
-    /// For a person.
+    /// The reason, for people.
     why: String,
-    /// How many machines it may have nevertheless.
+    /// How many machines it may still have.
     left: u32,
 }
 
-/// How many requests of a share that want more than it may have are passed by one pass in search of a smaller one.
+/// How many requests of a share that want more than it may have are skipped by one pass in search of a smaller one.
 const TOO_LARGE: u32 = 32;
 
-/// The first requests that wait in a class with `sharing`, in the order of their service if each got what it lacks.
+/// Returns the first requests that wait in a class with `sharing`, in the order in which they would be served if each
+/// got the machines that it lacks.
 pub(crate) fn places(class: &Class, now: Timestamp, most: usize) -> Vec<RequestKey> {
     let mut turns = Turns::of(&class.shares, now);
     let served = class.waiting.served();
@@ -43,7 +44,8 @@ impl<'a> Pass<'a, '_> {
     /// Serves the accepted requests by share.
     pub(super) fn by_share(&mut self) {
         let mut turns = Turns::of(&self.class.shares, self.cx.now.wall);
-        // Who has a part gets the rest first, the oldest before all: so no two gather the same machines.
+        // Partially served requests get the rest first, the oldest before all others, so that no two gather the same
+        // machines.
         for (_, key) in self.class.waiting.served() {
             let Some(request) = self.cx.yard.request(key).filter(|_| !self.is_full()) else { continue };
             self.one(key, &Demand::of(request, self.spec));
@@ -71,7 +73,7 @@ impl<'a> Pass<'a, '_> {
         }
     }
 
-    /// The place of a new request among the new: by its priority, then by what its share used.
+    /// Returns the position of a new request among the new ones: by its priority, then by the use of its share.
     pub(super) fn newcomer(&self, key: &'a RequestKey) -> (Reverse<i32>, u64, &'a RequestKey) {
         let (yard, sharing) = (&self.cx.policy.sharing, self.spec.sharing.as_ref());
         let priority = self.cx.yard.request(key).and_then(|request| request.intent.priority.as_deref());
@@ -80,7 +82,7 @@ impl<'a> Pass<'a, '_> {
         (Reverse(value), self.class.shares.used_for_weight(&share), key)
     }
 
-    /// Leaves out whom nothing that is left can serve; answers whether anything is left.
+    /// Excludes requests that none of the remaining machines can serve; returns whether any are left.
     fn narrow(&mut self, turns: &mut Turns<'a>) -> bool {
         if !self.launches.is_closed() {
             return true;
@@ -95,7 +97,7 @@ impl<'a> Pass<'a, '_> {
         true
     }
 
-    /// Counts machines that a request got, or that are launched for it.
+    /// Counts the machines that a request got, or that are launched for it.
     pub(super) fn take(&mut self, request: &Request, machines: u32) {
         self.granted += machines;
         if let Some(sharing) = &self.spec.sharing {
@@ -107,8 +109,9 @@ impl<'a> Pass<'a, '_> {
         self.taken.get(share).copied().unwrap_or_default()
     }
 
-    /// Whether what a request wants is more than its share may have now, which is explained. Smaller requests of its
-    /// share may have what is left until it is overdue; from then on that is kept for it.
+    /// Returns whether a request wants more than its share may have now, and then adds the reason to the plan. Smaller
+    /// requests of its share may use the remaining quota until this request is overdue; from then on that quota is
+    /// reserved for it.
     pub(super) fn is_over_quota(&mut self, key: &RequestKey, request: &Request) -> Option<Others> {
         let share = share_of(self.spec.sharing.as_ref()?, request);
         let Some(over) = self.over_quota(request) else {
@@ -120,7 +123,7 @@ impl<'a> Pass<'a, '_> {
             });
         };
         self.plan.wait(key, WaitReason::Quota, over.why);
-        // What frees it may be of another class.
+        // The machines that free the quota may be of another class.
         self.plan.wake_at(self.cx.now.mono + super::LOOK_AGAIN);
         let taken = self.taken.entry(share).or_default();
         taken.too_large += 1;
@@ -168,8 +171,8 @@ impl<'a> Pass<'a, '_> {
         of_class().or_else(of_yard).or_else(reserved)
     }
 
-    /// Whether another request of a share may wait. Those that are being accepted count too; only when they are written
-    /// and make up the bound is one refused.
+    /// Returns whether another request of a share may wait. Requests that are being accepted count too, but a new
+    /// request is refused only when written requests reach the limit.
     pub(super) fn may_wait(&mut self, key: &RequestKey, request: &'a Request) -> bool {
         let Some(sharing) = &self.spec.sharing else { return true };
         let name: ShareName = sharing.share(&request.id.repository, &self.cx.policy.sharing.teams).into();

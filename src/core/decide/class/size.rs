@@ -1,6 +1,6 @@
-//! Sets the number of idle machines of a class with `sizing`: learns each whole hour from the requests on record, and
-//! keeps in each quarter of an hour what one that is as busy asks for. What it learned is in the pool's record, so a
-//! restart and two operators agree.
+//! Sets the number of idle machines of a class with `sizing`: learns each whole hour from the stored requests, and
+//! keeps in each quarter of an hour the number that an equally busy quarter needs. The learned demand is stored in the
+//! pool's record, so the number survives a restart and is the same for two operators.
 
 use std::time::Duration;
 
@@ -16,15 +16,15 @@ use crate::decide::sizing::{
 use crate::decide::{Plan, Planned, Step};
 use crate::yard::{Class, Yard};
 
-/// How far back the requests on record tell everything: they are kept for seven days after their end.
+/// How far back the stored requests are complete: they are kept for seven days after their end.
 const ON_RECORD: SignedDuration = SignedDuration::from_hours(6 * 24);
-/// How long before an hour its machines were lent that came back in it.
+/// How long before an hour the machines were lent that were returned in it.
 const BEFORE: Duration = Duration::from_secs(2 * 3600);
-/// How many hours ahead are told.
+/// How many hours ahead are reported.
 const AHEAD: usize = 24;
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Learns what is new, and sets the number of the quarter of an hour that has begun.
+/// Learns the new hours, and sets the number of idle machines for the quarter of an hour that has begun.
 pub(super) fn size(cx: &Context<'_>, name: &ClassName, class: &Class, pool: &Pool, plan: &mut Plan) {
     let status = &pool.status;
     let left_over = status.sized_desired.is_some() || status.demand.is_some();
@@ -54,7 +54,7 @@ pub(super) fn size(cx: &Context<'_>, name: &ClassName, class: &Class, pool: &Poo
     let uses = uses(cx, name, status.demand.as_ref());
     let news = if hour_over { newly_learned(cx, pool, &uses, (lead, pool.idle_time())) } else { None };
     let Some(demand) = news.as_ref().or(status.demand.as_ref()) else { return };
-    // A walk over the machines, which nobody needs without the cap.
+    // A walk over the machines, which is needed only for the cap.
     let price = sizing.max_cost_per_day.and_then(|_| dearest(cx, name));
     let asked = asked(pool, sizing, demand, &uses, (quarter, lead), price);
     let sized = asked.map(|asked| match set {
@@ -79,13 +79,14 @@ pub(super) fn size(cx: &Context<'_>, name: &ClassName, class: &Class, pool: &Poo
     })));
 }
 
-/// The beginning of the quarter of an hour of a moment.
+/// Returns the beginning of the quarter of an hour that contains a moment.
 fn begun(now: Timestamp) -> Timestamp {
     let quarter = i64::try_from(QUARTER.as_secs()).unwrap_or(900);
     Timestamp::from_second(now.as_second().div_euclid(quarter) * quarter).unwrap_or(now)
 }
 
-/// What an hour of the dearest machine of the class costs by the table of prices; none where none has a price.
+/// Returns the hourly cost of the most expensive machine of the class by the price table; none where no machine has a
+/// price.
 fn dearest(cx: &Context<'_>, name: &ClassName) -> Option<f64> {
     let of_class = cx.yard.instances().filter(|tracked| tracked.instance.facts.resource_class == *name);
     let hours = of_class.filter_map(|tracked| {
@@ -96,7 +97,8 @@ fn dearest(cx: &Context<'_>, name: &ClassName) -> Option<f64> {
     hours.max().map(crate::ledger::Money::dollars)
 }
 
-/// The requests of the class since shortly before its demand ends, in the order of time: one walk over those on record.
+/// Lists the requests of the class since shortly before the end of its learned demand, in the order of time: one walk
+/// over the stored requests.
 fn uses(cx: &Context<'_>, name: &ClassName, demand: Option<&Demand>) -> Vec<Use> {
     let now = cx.now.wall;
     let oldest = now.saturating_sub(ON_RECORD).unwrap_or(now);
@@ -104,7 +106,7 @@ fn uses(cx: &Context<'_>, name: &ClassName, demand: Option<&Demand>) -> Vec<Use>
     let lent = from.saturating_sub(BEFORE).unwrap_or(from);
     let of_class = cx.yard.requests().filter(|(_, request)| Yard::class_of(request).as_ref() == Some(name));
     let mut uses: Vec<(Timestamp, &_, Use)> = of_class
-        // What was refused is no demand of the class.
+        // A refused request is no demand of the class.
         .filter(|(_, request)| !request.was_refused())
         .filter_map(|(key, request)| {
             let at = request.status.accepted_at.filter(|at| *at >= lent)?;
@@ -116,7 +118,7 @@ fn uses(cx: &Context<'_>, name: &ClassName, demand: Option<&Demand>) -> Vec<Use>
     uses.into_iter().map(|(_, _, one)| one).collect()
 }
 
-/// The demand with the hours that are over and not learned yet; none where there are none.
+/// Returns the demand including the hours that have ended and are not learned yet; none where there are no such hours.
 fn newly_learned(cx: &Context<'_>, pool: &Pool, uses: &[Use], times: (Duration, Duration)) -> Option<Demand> {
     let now = cx.now.wall;
     let demand = pool.status.demand.as_ref();
@@ -128,7 +130,7 @@ fn newly_learned(cx: &Context<'_>, pool: &Pool, uses: &[Use], times: (Duration, 
     learned(demand, uses, from, now, times, &zone_of(&pool.spec))
 }
 
-/// Why there are too few observations to go by; none when there are enough.
+/// Returns why there are too few observations; none when there are enough.
 pub(crate) fn too_little(demand: &Demand) -> Option<String> {
     let days = demand.until.duration_since(demand.since).as_hours() / 24;
     let requests = demand.bins.requests();
@@ -141,19 +143,19 @@ pub(crate) fn too_little(demand: &Demand) -> Option<String> {
     }
 }
 
-/// What is asked for.
+/// The number of idle machines that the demand asks for.
 struct Asked {
     /// Idle machines in this quarter of an hour.
     desired: u32,
-    /// Those of the hours from the end of the demand on, as far as they are foreseen.
+    /// Idle machines of the hours from the end of the demand on, as far as they can be predicted.
     next: Vec<u32>,
-    /// Requests an hour that are expected; none where only hours of the week are known.
+    /// The expected number of requests an hour; none where only hours of the week are known.
     rate: Option<f64>,
-    /// What keeps the number from what the promise takes.
+    /// The setting that keeps the number below the one that the promised wait needs.
     cap: Option<&'static str>,
 }
 
-/// What the demand asks for; none while there is too little to go by.
+/// Computes the number that the demand asks for; none while there are too few observations.
 fn asked(
     pool: &Pool,
     sizing: &Sizing,
@@ -167,7 +169,7 @@ fn asked(
     }
     let most = sizing.max.unwrap_or(pool.spec.max);
     let bounds = (sizing.min.min(most), most);
-    // Who may wait for a boot needs no idle machine.
+    // A class whose requests may wait for a boot needs no idle machine.
     let late = if sizing.wait_p95.get() >= lead { 1.0 } else { LATE };
     let most_hours = sizing.max_cost_per_day.zip(price).map(|(cost, price)| cost.get() / price * 7.0);
     let promise = Promise { bounds, late, most_hours, ..Promise::default() };
@@ -194,7 +196,7 @@ fn asked(
     Some(Asked { desired: found.count(level_of(rate)), next, rate: Some(rate), cap: told(found.capped) })
 }
 
-/// The reason of a number, for a person.
+/// Explains a number, for people.
 fn told(pool: &Pool, sizing: &Sizing, demand: &Demand, asked: &Asked, now: Timestamp) -> String {
     let days = demand.until.duration_since(demand.since).as_hours() / 24;
     let zone = zone_of(&pool.spec);
@@ -238,7 +240,7 @@ mod tests {
         })
     }
 
-    /// Every hour of the week needs this many.
+    /// Builds demand in which every hour of the week needs this many.
     fn always(need: u32) -> String {
         (0..168).map(|hour| format!("{hour}={need}:100")).collect::<Vec<_>>().join(";")
     }
@@ -296,7 +298,7 @@ mod tests {
         assert_eq!(sized.desired, 6);
     }
 
-    /// A class that knows quiet and busy quarters: 2 machines where 6 requests an hour are expected, and 16 are.
+    /// Builds a class that knows quiet and busy quarters: 2 machines where 6 requests an hour are expected, and 16 are.
     fn paced(more: serde_json::Value) -> Scene {
         let mut scene = scene(20, &always(1));
         let mut pool = scene.yard.class(&linux()).unwrap().pool.clone().unwrap();
@@ -321,7 +323,7 @@ mod tests {
         scene.put(&other);
         let kept = written(&scene).is_none_or(|pool| pool.status.sized_desired == other.status.sized_desired);
         assert!(kept, "it looks once in each quarter of an hour");
-        // What came half a day ago is forgotten.
+        // Requests of half a day ago are forgotten.
         scene.now.wall = scene.now.wall.saturating_add(SignedDuration::from_hours(12)).unwrap();
         assert_eq!(written(&scene).unwrap().status.sized_desired.unwrap().desired, 0);
     }

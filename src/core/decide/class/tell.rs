@@ -1,5 +1,5 @@
-//! Reports why a request waits: the one reason that a person can act on is written into its `message`. It is written
-//! when the reason changes, not when a number does, and needs no permission but to read the request.
+//! Reports why a request waits: writes the one reason that a person can act on into its `message`. It is written when
+//! the reason changes, not when a number changes, and reading it needs no permission but to read the request.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,19 +12,19 @@ use crate::decide::{Note, Plan, Planned, Step, WaitReason};
 use crate::model::{ClassName, Phase, PoolSpec, RecordId, Request, RequestKey};
 use crate::yard::{Class, Demand, ShareName, gives_back, lacking, share_of};
 
-/// The event of a reason, and of its end.
+/// The event reasons: a request waits, and it goes on.
 const TOLD: &str = "Waits";
 const OVER: &str = "GoesOn";
-/// How long after a request's last write it is first told why it waits: most are served before.
+/// How long after a request's last write its reason is first written: most requests are served before.
 const FIRST: Duration = Duration::from_secs(2);
-/// How often a request's reason is written at most, once it has one.
+/// The shortest interval between two writes of a request's reason.
 const EVERY: Duration = Duration::from_secs(10);
-/// How many of a line are told why they wait: the oldest. Those behind them wait for the same, and a write for each of
+/// How many requests of a queue get a reason: the oldest. Later requests wait for the same reason, and writing each of
 /// thousands would be a storm of its own.
 const REPORTED_REQUESTS: usize = 32;
 
-/// Writes down why the oldest requests of a class wait, where that is not what their records say. One that the pass did
-/// not come to waits for what another of its demand waits for.
+/// Writes the reason why the oldest requests of a class wait, where their records do not state it yet. A request that
+/// the pass did not reach gets the reason of another request of the same demand.
 pub(super) fn tell(cx: &Context<'_>, name: &ClassName, class: &Class, spec: &PoolSpec, plan: &mut Plan) {
     let line = class.waiting.all();
     if line.is_empty() || cx.role.lease.is_none() {
@@ -39,7 +39,7 @@ pub(super) fn tell(cx: &Context<'_>, name: &ClassName, class: &Class, spec: &Poo
         }
     }
     let mut alike: BTreeMap<Demand, WaitReason> = BTreeMap::new();
-    // A quota is its share's own, whatever others of the same demand wait for.
+    // A quota applies to its own share, whatever other requests of the same demand wait for.
     let share = |key: &RequestKey| Some(share_of(spec.sharing.as_ref()?, cx.yard.request(key)?));
     let over = reasons.iter().filter(|(_, reason)| **reason == WaitReason::Quota);
     let over: BTreeSet<ShareName> = over.filter_map(|(key, _)| share(key)).collect();
@@ -94,14 +94,15 @@ fn tell_one(cx: &Context<'_>, key: &RequestKey, request: &Request, why: Option<&
     plan.actions.push(Planned::request(step, note));
 }
 
-/// Whether an action only writes down a reason. What an operator remembers decides about that, so nobody else foretells
-/// it.
+/// Returns whether an action only writes a reason. That depends on the operator's memory, so no other program can
+/// predict it.
 pub(crate) fn is_telling(action: &Planned) -> bool {
     action.note().is_some_and(|note| [TOLD, OVER].contains(&note.reason))
 }
 
-/// A reason that is told, and where several hold the lower: its rank, and a sentence without anything that changes
-/// while it holds. None for what passes by itself, or is told by what happens next.
+/// Returns the rank and the sentence of a reason that is reported; the lowest rank wins. The sentence contains nothing
+/// that changes while the reason holds. Returns none for reasons that pass by themselves or are reported by the next
+/// action.
 fn told_of(reason: WaitReason) -> Option<(u8, Sentence)> {
     match reason {
         WaitReason::Paused => Some((0, |name, _, _| format!("class {name} is paused"))),
@@ -138,7 +139,7 @@ fn told_of(reason: WaitReason) -> Option<(u8, Sentence)> {
     }
 }
 
-/// Says a reason of a class.
+/// Formats a reason of a class.
 type Sentence = fn(&ClassName, &Class, &PoolSpec) -> String;
 
 fn rank(reason: WaitReason) -> Option<u8> {

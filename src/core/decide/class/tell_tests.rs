@@ -1,4 +1,4 @@
-//! Why a request waits is in its record, and written there once.
+//! The reason why a request waits is in its record, and written there once.
 
 use serde_json::json;
 
@@ -8,7 +8,7 @@ use crate::decide::Effect;
 use crate::model::{Life, Reason};
 use crate::testing::{Scene, arn, ask, at, effects, holding, machine, request};
 
-/// The reason-telling writes planned for run 1 by its class.
+/// Returns the reason-telling writes planned for run 1 by its class.
 fn told(scene: &Scene) -> Vec<String> {
     let actions = scene.clone().served().into_iter();
     let messages = actions.filter_map(|action| match action.effect {
@@ -43,11 +43,12 @@ fn who_waits_because_the_class_is_full_or_paused_reads_it_in_the_record_once() {
     assert_eq!(told(&scene), ["waiting for 1 of 1 machine, because class linux is paused"]);
 }
 
-/// While the queue was asked nobody was looked at, and the record of each that waited was written twice every 10 s.
+/// While the queue was read no request was visited, and the record of each waiting request was written twice every 10
+/// s.
 #[test]
 fn a_reason_stands_while_the_queue_is_asked() {
     let mut scene = full();
-    // What is guaranteed stays idle.
+    // A guaranteed machine stays idle.
     let sharing = json!({"quotas": {"acme/other": {"guaranteed": 1}}});
     scene.pool(2, json!({"max": 3, "reuseWithin": "repository", "sharing": sharing}));
     scene.add(machine("i-3").pooled().with(|i| i.trust_domain = "repository:acme/other".into()));

@@ -170,7 +170,7 @@ fn a_request_that_is_being_written_keeps_its_place_and_nothing_is_launched_for_i
     scene.yard.busy.insert(ask("1").into());
     assert!(scene.claims().is_empty(), "the machine is for the older one");
     assert_eq!(scene.intents(), [], "unless that turns out not to need it");
-    // Its claim is in progress: both are being written.
+    // Its claim is in progress: both records are being written.
     scene.yard.busy.insert(Instance::key_of(&arn("i-1")).into());
     assert_eq!(scene.intents(), [(1, Some(ask("2")))]);
 }
@@ -234,7 +234,7 @@ fn why_free_machines_are_not_for_a_request_is_told_and_looked_at_again() {
     assert_eq!((told.len(), &told[0].subject), (1, &ask("1").into()), "{:?}", plan.waits);
     assert_eq!(told[0].message, "free machines are not for it: of another usage class");
     assert_eq!(plan.wake, Some(scene.now.mono + secs(1)), "freshness passes with time alone");
-    // Another is for it, and none is refused to a request that takes any.
+    // Another machine fits it, and none is refused to a request that takes any.
     scene.add(machine("i-2").pooled().with(|i| i.facts.usage_class = UsageClass::Spot));
     let mismatches = |scene: &Scene| {
         scene.of_class().waits.into_iter().filter(|wait| wait.reason == WaitReason::Mismatch).count()
@@ -245,7 +245,7 @@ fn why_free_machines_are_not_for_a_request_is_told_and_looked_at_again() {
     assert_eq!(mismatches(&any), 0, "none was refused");
 }
 
-/// Request 1 listed `i-1`, which is in the pool again.
+/// Creates a scene in which request 1 listed `i-1`, which is in the pool again.
 fn relisted(phase: &str) -> Scene {
     let mut scene = Scene::with(json!({"max": 1}));
     scene.put(&holding("1", 2, &["i-1", "i-9"], json!({"phase": phase, "acceptedAt": at(-90)})));
@@ -280,7 +280,7 @@ fn one_that_lost_a_machine_and_lacks_one_may_have_it_again_in_one_write() {
 fn every_request_is_written_once_in_a_plan() {
     let mut scene = relisted("Fulfilling");
     scene.pool(2, json!({"max": 5}));
-    // The older one is served with another machine and would have to let go of its lost one too.
+    // The older request is served with another machine and would have to let go of its lost one too.
     scene.add(machine("i-2").pooled().until(1750));
     scene.put(&request("2", 1, json!({"acceptedAt": at(-95), "usageClass": "spot"})));
     scene.put(&waiting("3", 2, -5));
@@ -294,7 +294,7 @@ fn every_request_is_written_once_in_a_plan() {
 mod rebalance {
     use super::*;
 
-    /// Two requests that each hold a part of what they need, and a class that cannot grow.
+    /// Creates two requests that each hold a part of the machines that they need, and a class that cannot grow.
     fn stuck(older: serde_json::Value) -> Scene {
         let mut scene = Scene::with(json!({"max": 2}));
         let mut with = json!({"acceptedAt": at(-90)});
@@ -590,7 +590,7 @@ mod reports {
             .see(Observation::Ordered("l-1".parse().unwrap(), Err(ComputeError::Refused("no right".into()))));
         assert_eq!(since(&mut scene), ((false, start()), (true, at(10))), "one changed");
         scene.wait(10);
-        // The brake is let go at this very moment.
+        // The backoff ends at this very moment.
         scene.now.mono = scene.yard.class(&linux()).unwrap().backoff.until.max(scene.now.mono);
         pooled(&mut scene, &["i-1"]);
         assert_eq!(since(&mut scene), ((true, at(20)), (false, at(20))));
@@ -816,7 +816,7 @@ mod lines {
         let message = "acme/web has 2 open requests, as many as one repository may (limits.requests_per_repository); \
                        release some that are not needed, or raise that limit";
         assert_eq!(step.after.status.message, format!("TooMany: {message}"));
-        // One that is over makes room for another.
+        // An ended request makes room for another.
         let mut over: Request = scene.yard.request(&ask("1")).unwrap().clone();
         (over.version, over.status.phase) = (over.version + 1, Some(Phase::Released));
         scene.put(&over);

@@ -1,5 +1,5 @@
-//! In which order the lanes of a class with `sharing` are served by one pass: a share that gets machines comes later at
-//! once, and each step costs the logarithm of the number of shares.
+//! Determines the order in which one pass serves the lanes of a class with `sharing`: a share that gets machines moves
+//! back at once, and each step costs the logarithm of the number of shares.
 
 use std::collections::btree_map::{self, BTreeMap};
 use std::collections::{BTreeSet, VecDeque};
@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 use crate::yard::{LaneId, Late, Order, Queue, QueuePosition, Rank, ShareName, Shares, visited};
 
-/// One order of lanes, walked from its first.
+/// An iteration over one order of lanes.
 struct Walk<'a> {
     ranked: btree_map::Iter<'a, Rank, Arc<LaneId>>,
     next: Option<(&'a Rank, &'a Arc<LaneId>)>,
@@ -26,20 +26,20 @@ pub(super) struct Turns<'a> {
     domains: Option<BTreeSet<String>>,
     /// Shares served in this pass, and how many machines each got.
     served: BTreeMap<ShareName, u32>,
-    /// Shares of which nobody is served any more in this pass.
+    /// Shares that are not served any more in this pass.
     closed: BTreeSet<ShareName>,
-    /// Lanes of which nobody is served any more.
+    /// Lanes that are not served any more.
     left: BTreeSet<Arc<LaneId>>,
-    /// The requests of a lane that were not served yet, where some were.
+    /// The requests of a lane that are not served yet, for lanes that were served in part.
     rest: BTreeMap<Arc<LaneId>, btree_map::Iter<'a, QueuePosition, Timestamp>>,
-    /// The lanes of shares that were served, as they are now.
+    /// The lanes of shares that were served, in their current order.
     again: BTreeMap<Rank, (Arc<LaneId>, Timestamp)>,
     again_late: BTreeMap<Late, Arc<LaneId>>,
 }
 
-/// Whose turn it is.
+/// The next lane and request to serve.
 pub(super) struct Turn {
-    /// The lane, of which the oldest that was not served is next.
+    /// The lane; its oldest request that is not served yet is next.
     pub(super) lane: Arc<LaneId>,
     /// That request.
     pub(super) head: QueuePosition,
@@ -63,7 +63,7 @@ impl<'a> Turns<'a> {
         turns
     }
 
-    /// Serves the lanes of these trust domains alone from here on.
+    /// Restricts the remaining turns to the lanes of these trust domains.
     pub(super) fn only(&mut self, domains: BTreeSet<String>) {
         if self.domains.as_ref().is_some_and(|known| *known == domains) {
             return;
@@ -79,7 +79,7 @@ impl<'a> Turns<'a> {
     fn walk(&mut self, orders: impl Iterator<Item = &'a Order>) {
         self.walks.clear();
         for order in orders {
-            // Those that became overdue since the yard last looked, which are few.
+            // Requests that became overdue since the yard last looked, which are few.
             for ((since, head), lane) in order.due.iter().take_while(|((due, _), _)| *due <= self.now) {
                 if !self.served.contains_key(&lane.share) {
                     let late = self.shares.late(lane, head, *since, 0);
@@ -95,7 +95,7 @@ impl<'a> Turns<'a> {
         self.served.contains_key(&lane.share) || self.closed.contains(&lane.share) || self.left.contains(lane)
     }
 
-    /// The next in the order of use.
+    /// Returns the next lane in the order of use.
     fn ranked(&mut self) -> Option<(Rank, Arc<LaneId>)> {
         for at in 0..self.walks.len() {
             while self.walks[at].next.is_none_or(|(_, lane)| self.is_out(lane)) {
@@ -112,7 +112,7 @@ impl<'a> Turns<'a> {
         Some((first.0.clone(), Arc::clone(first.1)))
     }
 
-    /// The next of the overdue.
+    /// Returns the next overdue lane.
     fn late(&mut self) -> Option<(Late, Arc<LaneId>)> {
         for at in 0..self.walks.len() {
             while self.walks[at].next_late.is_none_or(|(_, lane)| self.is_out(lane)) {
@@ -129,7 +129,7 @@ impl<'a> Turns<'a> {
         Some((first.0.clone(), Arc::clone(first.1)))
     }
 
-    /// Whose turn it is now; none when nobody's.
+    /// Returns the next turn; none when there is none left.
     pub(super) fn next(&mut self) -> Option<Turn> {
         let (rank, lane) = self.ranked()?;
         let more = |share: &ShareName| self.served.get(share).copied().unwrap_or(0);
@@ -142,8 +142,8 @@ impl<'a> Turns<'a> {
         }
     }
 
-    /// The head of a lane was looked at, and got so many machines; `others` is whether the next of its lane may have
-    /// something too.
+    /// Records that the head of a lane was visited and got this many machines; `others` is whether the next request of
+    /// its lane may get some too.
     pub(super) fn done(&mut self, turn: &Turn, got: u32, others: bool) {
         if !others {
             self.left.insert(Arc::clone(&turn.lane));
@@ -164,19 +164,19 @@ impl<'a> Turns<'a> {
         self.rank_again(&turn.lane.share);
     }
 
-    /// Nobody of a share is served any more.
+    /// Stops serving a share.
     pub(super) fn close(&mut self, share: &ShareName) {
         self.closed.insert(Arc::clone(share));
         self.again.retain(|_, (lane, _)| lane.share != *share);
         self.again_late.retain(|_, lane| lane.share != *share);
     }
 
-    /// How many machines a share got in this pass.
+    /// Returns how many machines a share got in this pass.
     pub(super) fn got(&self, share: &ShareName) -> u32 {
         self.served.get(share).copied().unwrap_or(0)
     }
 
-    /// Puts the lanes of a share where they belong now.
+    /// Moves the lanes of a share to their current positions.
     fn rank_again(&mut self, share: &ShareName) {
         let shares = self.shares;
         self.again.retain(|_, (lane, _)| lane.share != *share);

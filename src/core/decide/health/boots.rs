@@ -1,5 +1,5 @@
-//! Which first boots of a class hang: a machine that has said nothing for far longer than others of its class took gets
-//! a second one beside it, warm.
+//! Which first boots of a class hang? A machine that has not reported for far longer than other machines of its class
+//! took gets a second, warm machine beside it.
 
 use jiff::Timestamp;
 
@@ -7,7 +7,8 @@ use crate::decide::context::Context;
 use crate::model::{PoolSpec, Request, after};
 use crate::yard::{Class, Tracked, gives_back};
 
-/// The machines of a class whose boots hang, the oldest first. One whose agent has written is at work, however long.
+/// Lists the machines of a class whose boots hang, the oldest first. A machine whose agent has written is at work,
+/// however long it takes.
 pub(crate) fn hung<'a>(cx: &'a Context<'_>, class: &'a Class) -> impl Iterator<Item = &'a Tracked> {
     let patience = class.boots.patience(cx.policy.timing.created);
     let old = class.starting.iter().take_while(move |(since, _)| after(*since, patience) <= cx.now.wall);
@@ -18,7 +19,7 @@ fn spoke(tracked: &Tracked) -> bool {
     tracked.agent.as_ref().is_some_and(|agent| agent.heartbeat_seq > 0)
 }
 
-/// The request for which a machine boots, where a warm machine of its class would do for it.
+/// Returns the request for which a machine boots, where a warm machine of its class could serve that request as well.
 pub(crate) fn waiting<'a>(cx: &'a Context<'_>, spec: &PoolSpec, tracked: &Tracked) -> Option<&'a Request> {
     let request = cx.yard.request_named(tracked.instance.held_by()?)?;
     let intent = &request.intent;
@@ -28,8 +29,9 @@ pub(crate) fn waiting<'a>(cx: &'a Context<'_>, spec: &PoolSpec, tracked: &Tracke
     (fits && listed).then_some(request)
 }
 
-/// How many warm machines are wanted beside those whose boots hang: one for each that a request waits for, and for warm
-/// ones no more than are kept ahead of need, so that a class whose boots all hang is not launched on and on.
+/// Counts the warm machines that are wanted beside those whose boots hang: one for each machine that a request waits
+/// for, and for warm machines no more than are kept ahead of need, so that a class whose boots all hang does not launch
+/// without end.
 pub(crate) fn beside(cx: &Context<'_>, class: &Class, spec: &PoolSpec, desired: u32) -> u32 {
     let (mut bound, mut warm) = (0_u32, 0_u32);
     for tracked in hung(cx, class) {
@@ -41,7 +43,7 @@ pub(crate) fn beside(cx: &Context<'_>, class: &Class, spec: &PoolSpec, desired: 
     bound.saturating_add(warm.min(desired))
 }
 
-/// When the next boot counts as hung, if its machine stays silent.
+/// Returns when the next boot counts as hung, if its machine stays silent.
 pub(crate) fn next(cx: &Context<'_>, class: &Class) -> Option<Timestamp> {
     let patience = class.boots.patience(cx.policy.timing.created);
     class.starting.iter().map(|(since, _)| after(*since, patience)).find(|at| *at > cx.now.wall)

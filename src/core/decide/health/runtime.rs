@@ -1,4 +1,4 @@
-//! How long a request may have its machines: its maximum runtime counts from ready, for each of its machines alike. The
+//! How long may a request have its machines? Its maximum runtime counts from ready, for all of its machines alike. The
 //! request is released first; the deadline of a machine follows `timing.end` later.
 
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::decide::context::Context;
 use crate::model::{PoolSpec, Request, UNWATCHED_RUNTIME_MINUTES, WATCHED_RUNTIME_MINUTES, after};
 use crate::yard::{ClassRecord, Yard, target};
 
-/// How long a machine may serve a request.
+/// Returns how long a machine may serve a request.
 pub(crate) fn max_runtime(cx: &Context<'_>, request: Option<&Request>, spec: Option<&PoolSpec>) -> Duration {
     let asked = request.and_then(|request| request.intent.max_runtime_minutes);
     let class = spec.and_then(|spec| spec.max_runtime_minutes);
@@ -26,8 +26,8 @@ fn unless_told(cx: &Context<'_>, request: Option<&Request>) -> u64 {
     if watched { WATCHED_RUNTIME_MINUTES } else { UNWATCHED_RUNTIME_MINUTES }
 }
 
-/// When a ready request reaches its maximum runtime and is released, so that a workflow without a release step does not
-/// cost money for ever.
+/// Returns when a ready request reaches its maximum runtime and is released, so that a workflow without a release step
+/// does not cost money forever.
 pub(crate) fn ends_at(cx: &Context<'_>, request: &Request) -> Option<Timestamp> {
     let ready_at = request.status.ready_at?;
     let class = Yard::class_of(request).map(|class| ClassRecord::of(cx.yard, &class));
@@ -37,7 +37,7 @@ pub(crate) fn ends_at(cx: &Context<'_>, request: &Request) -> Option<Timestamp> 
         Some(ClassRecord::Read(pool)) => Some(end(Some(&pool.spec))),
         // The instance records hold the deadlines of its machines.
         Some(ClassRecord::Unreadable) if by_class => None,
-        // They serve for the time that the class gave them while it existed.
+        // Its machines serve for the time that the class gave them while it existed.
         Some(ClassRecord::Unseen | ClassRecord::Deleted) if by_class => {
             let before = |last: Timestamp| last.saturating_sub(cx.policy.timing.end).unwrap_or(last);
             Some(last_deadline(cx.yard, request).map_or_else(|| end(None), before))
@@ -46,7 +46,7 @@ pub(crate) fn ends_at(cx: &Context<'_>, request: &Request) -> Option<Timestamp> 
     }
 }
 
-/// The last deadline of the machines that a request holds.
+/// Returns the last deadline of the machines that a request holds.
 fn last_deadline(yard: &Yard, request: &Request) -> Option<Timestamp> {
     let holding = yard.holding(&request.id, request);
     let read = holding.held.iter().filter_map(|id| yard.by_id(id)?.instance.threshold);
@@ -54,8 +54,8 @@ fn last_deadline(yard: &Yard, request: &Request) -> Option<Timestamp> {
     read.map(|threshold| threshold.at).chain(unread).max()
 }
 
-/// The deadline of a machine that begins to serve now. A request that waits for more machines is ready by its own
-/// deadline at the latest; one of a single machine is ready in a moment.
+/// Computes the deadline of a machine that begins to serve now. A request that waits for more machines is ready by its
+/// own deadline at the latest; a request for a single machine is ready in a moment.
 pub(crate) fn deadline(cx: &Context<'_>, request: Option<&Request>, spec: Option<&PoolSpec>) -> Timestamp {
     let now = cx.now.wall;
     let waits = |request: &&Request| target(request) > 1;

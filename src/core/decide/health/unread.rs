@@ -11,16 +11,17 @@ use crate::yard::{ClassRecord, Holding, Yard};
 /// The unreadable machines of a releasing request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Account<'a> {
-    /// Those that may still run, and when the last of them must have ended itself.
+    /// Machines that may still run, and when the last of them must have ended itself.
     pub(crate) waits: Vec<(&'a InstanceId, Timestamp)>,
-    /// Those that must have ended themselves by now and are unaccounted for.
+    /// Machines that must have ended themselves by now and are unaccounted for.
     pub(crate) unaccounted: Vec<&'a InstanceId>,
 }
 
 impl<'a> Account<'a> {
-    /// Each is waited for until its own deadline and the grace after which its agent ends it. Where no deadline is
-    /// known it was set before the request's record was last written or, of a machine that waited for others, from the
-    /// request's deadline on, for no longer than the request may hold a machine.
+    /// Sorts the unreadable machines of a request. A release waits for each until its own deadline plus the grace after
+    /// which its agent ends it. Where no deadline is known, it was set before the request's record was last written or,
+    /// for a machine that waited for others, from the request's deadline on, for no longer than the request may hold a
+    /// machine.
     pub(crate) fn of(cx: &Context<'_>, request: &Request, holding: &Holding<'a>) -> Self {
         let mut account = Self::default();
         if holding.unread.is_empty() {
@@ -31,7 +32,7 @@ impl<'a> Account<'a> {
         let served = runtime::max_runtime(cx, Some(request), spec).saturating_add(timing.end);
         let longest = served.max(timing.cleanup).max(timing.created);
         for (id, deadline) in &holding.unread {
-            // One whose record nobody ever wrote is about to be.
+            // A record without a time of writing is about to be written.
             let written = request.updated_at.unwrap_or(cx.now.wall);
             let from = request.status.deadline.map_or(written, |deadline| deadline.max(written));
             let until = after(deadline.unwrap_or_else(|| after(from, longest)), timing.grace);
@@ -44,12 +45,12 @@ impl<'a> Account<'a> {
         account
     }
 
-    /// How many are waited for.
+    /// Counts the machines that the release waits for.
     pub(crate) fn waiting(&self) -> u32 {
         self.waits.len() as u32
     }
 
-    /// What a request says of them when everything else is back; none when it has nothing to say.
+    /// Describes the unaccounted machines once all others are back; none when there is nothing to report.
     pub(crate) fn told(&self, request: &Request) -> Option<String> {
         if self.unaccounted.is_empty() {
             return None;
@@ -64,7 +65,7 @@ impl<'a> Account<'a> {
     }
 }
 
-/// The key under which a class's record is looked for once more before it counts as deleted.
+/// Returns the key under which a class's record is read once more before the class counts as deleted.
 pub(crate) fn class_to_look_at(yard: &Yard, class: &ClassName) -> Option<RecordId> {
     match ClassRecord::of(yard, class) {
         ClassRecord::Unseen => Some(Pool::key_of(class)),

@@ -1,5 +1,5 @@
-//! A runner that was registered ahead: registered and confirmed while its machine is pooled, given the label of the run
-//! once a claim is written, and deleted where the claim goes the normal way after all.
+//! A runner that was registered ahead: registered and confirmed while its machine is pooled, labelled for the run once
+//! a claim is written, and deleted where the claim goes the normal way instead.
 
 use std::time::Duration;
 
@@ -13,23 +13,24 @@ use crate::yard::Tracked;
 
 use super::MachineView;
 
-/// How long a machine's record must have rested before its runner makes place for one of another package.
+/// How long a machine's record must be unchanged before its runner is replaced by one of another package.
 const RESTED: SignedDuration = SignedDuration::from_secs(60);
-/// After this long a runner that its agent speaks of and GitHub does not know is another's, or was deleted.
+/// After this time a runner that its agent reports and GitHub does not know is another's, or was deleted.
 const UNKNOWN: Duration = Duration::from_secs(300);
-/// After so many calls without an answer, the claim goes the normal way.
+/// After this many calls without a response, the claim goes the normal way.
 const PATIENCE: u32 = 3;
-/// What GitHub's word on a label that it refuses for good counts.
+/// The count of calls that stands for a label that GitHub refused for good.
 const REFUSED: u32 = u32::MAX;
 
-/// Whether the agent says that it has the runner that the record names, and its number if it listens.
+/// Returns whether the agent reports the runner that the record names, and its number if it listens.
 fn reported(tracked: &Tracked, ahead: &Ahead) -> Option<Option<u64>> {
     let report = tracked.agent.as_ref()?.ahead.as_ref()?;
     (report.id == ahead.id.as_str()).then(|| report.runner_id.filter(|_| report.listening))
 }
 
-/// The runner of a pooled machine that a request of this repository can have; none where it must register its own. Both
-/// records say that it listens, and it is where one of this repository would be registered.
+/// Returns the runner of a pooled machine that a request of this repository can use; none where it must register its
+/// own. Both records must report that the runner listens, and it must be registered where a runner of this repository
+/// would be.
 pub(in crate::decide) fn lendable(
     cx: &Context<'_>,
     tracked: &Tracked,
@@ -54,7 +55,7 @@ pub(in crate::decide) fn lendable(
 }
 
 impl MachineView<'_> {
-    /// What is to be done about the runner of a pooled machine, if anything.
+    /// Returns the action for the runner of a pooled machine, if any.
     pub(super) fn at_rest(&self) -> Option<Planned> {
         if !self.cx.policy.github || self.cx.yard.github_is_away(self.tracked) || !self.fresh() {
             return None;
@@ -69,18 +70,18 @@ impl MachineView<'_> {
             (Some(_), Some(place)) if place.trust_domain() != instance.trust_domain => {
                 Some(self.forget_ahead(None, "Unregistered", "its class lets more repositories use it again"))
             }
-            // What its agent has prepared meanwhile is of no use to a claim that takes this runner.
+            // The package that its agent has prepared since then is of no use to a claim that takes this runner.
             (Some(_), Some(_)) if self.rested() && instance.runner != self.next_package() => {
                 Some(self.forget_ahead(None, "Unregistered", "its class runs another runner package by now"))
             }
             (Some(ahead), Some(place)) => match (reported(self.tracked, ahead), ahead.runner_id) {
-                // GitHub or its agent gave it up: the version was refused, it was deleted, its process ended.
+                // GitHub or its agent gave it up: the version was refused, it was deleted, or its process ended.
                 (None, _) => self.asks_again().then(|| self.register_ahead(spec, place)).flatten(),
                 (Some(Some(_)), None) if self.unknown_for_long() => self.register_ahead(spec, place),
                 (Some(Some(number)), None) => Some(self.confirm_ahead(ahead, place, number)),
                 (Some(None), None) | (Some(_), Some(_)) => None,
             },
-            // Its class registers none any more.
+            // Its class no longer registers runners ahead.
             (Some(_), None) => {
                 Some(self.forget_ahead(None, "Unregistered", "its class registers no runner ahead"))
             }
@@ -92,12 +93,12 @@ impl MachineView<'_> {
         self.cx.now.wall.duration_since(self.instance.updated_at) >= RESTED
     }
 
-    /// Whether the machine may be asked for another runner: each time later than the time before.
+    /// Returns whether the machine may be given another runner: each time after a longer pause.
     fn asks_again(&self) -> bool {
         self.cx.now.mono >= self.tracked.rest.again_at()
     }
 
-    /// Whether GitHub does not know the runner that its agent speaks of, although it was registered long ago.
+    /// Returns whether GitHub does not know the runner that its agent reports, although it was registered long ago.
     fn unknown_for_long(&self) -> bool {
         let rest = self.tracked.rest;
         self.cx.now.mono >= rest.again_at().max(rest.at().saturating_add(UNKNOWN))
@@ -108,7 +109,7 @@ impl MachineView<'_> {
         let key = self.instance.public_key.as_ref().or(shown)?;
         let mut read = self.instance.clone();
         read.public_key.get_or_insert_with(|| key.clone());
-        // The runner waits there alone, so the machine serves nobody else from now on.
+        // The runner is registered for this place alone, so the machine serves no other trust domain from now on.
         let step = Step::of(&read, self.cx.now.wall, |next| next.trust_domain = place.trust_domain());
         let former = self.instance.ahead.as_ref().and_then(|ahead| ahead.runner_id);
         let group = spec.runner_group.clone();
@@ -124,7 +125,7 @@ impl MachineView<'_> {
         Planned::ahead(step, None, AtGitHub::Confirm { place, number, name })
     }
 
-    /// A claimed machine whose runner was registered ahead: the label of its run is all that it lacks.
+    /// Plans the step of a claimed machine whose runner was registered ahead and lacks only the label of its run.
     pub(super) fn lent_ahead(&self) -> Option<Plan> {
         let Life::Claimed { run } = &self.instance.life else { return None };
         let (ahead, claim) = (self.instance.ahead.as_ref()?, self.instance.claim.as_ref()?);
@@ -154,7 +155,8 @@ impl MachineView<'_> {
         Some(Plan::act(Planned::ahead(step, Some(note), AtGitHub::Label { runner, number })))
     }
 
-    /// The runner is deleted first: as long as it is there, no other may have the label of the run.
+    /// Plans the deletion of the runner, which comes first: as long as it exists, no other runner may have the label of
+    /// the run.
     fn forget_ahead(&self, runner: Option<RunnerConfig>, reason: &'static str, why: &str) -> Planned {
         let number = self.instance.ahead.as_ref().and_then(|ahead| ahead.runner_id);
         let place = match &runner {

@@ -1,4 +1,4 @@
-//! A machine between two requests, until it is proved clean; then it goes to the pool, unless its time is over.
+//! A machine between two requests: once it is verified clean it goes to the pool, unless its time is over.
 
 use crate::decide::capacity;
 use crate::decide::{Note, Plan};
@@ -7,7 +7,7 @@ use crate::model::{Cause, Reason, Signal};
 use super::MachineView;
 
 impl MachineView<'_> {
-    /// `idle`, not pooled: until it is proved clean; then it goes to the pool, unless its time is over.
+    /// Handles `idle`, not pooled: once the machine is verified clean it goes to the pool, unless its time is over.
     pub(super) fn cleaning(&self) -> Option<Plan> {
         if let Some((reason, note)) = self.served_its_job().or_else(|| self.braked()) {
             return Some(self.end(reason, note));
@@ -27,30 +27,30 @@ impl MachineView<'_> {
         if let Some((reason, note)) = self.retired() {
             return Some(self.end(reason, note));
         }
-        // The write that pools it may have to wait for GitHub, so its deadline moves on first.
+        // The write that pools it may have to wait for GitHub, so its deadline is extended first.
         if let Some(plan) = self.given_time() {
             return Some(plan);
         }
         Some(self.pool(Cause::Cleaned, Note::normal("Cleaned", "deregistered and clean, back in the pool")))
     }
 
-    /// Whether a job on it could become root: then nothing proves that it is clean, and it serves nobody else, whatever
-    /// its class says by now.
+    /// Returns whether a job on the machine could become root: then nothing proves that it is clean, and it serves no
+    /// other request, whatever its class allows by now.
     pub(super) fn served_its_job(&self) -> Option<(Reason, Note)> {
         let single_use = self.instance.claim.is_some() && self.instance.jobs.single_use();
         let message = "its jobs could become root: it serves no other";
         single_use.then(|| (Reason::MaxUses, Note::normal("MaxUses", message)))
     }
 
-    /// Whether clean-ups after jobs of its claim's repository failed again and again: then no other is tried, and it
-    /// serves nobody else.
+    /// Returns whether clean-ups after jobs of its claim's repository failed repeatedly: then no other is tried, and
+    /// the machine serves no other request.
     fn braked(&self) -> Option<(Reason, Note)> {
         let request = self.instance.claim.as_ref()?.request.request()?;
         let brake = self.cx.yard.brake(&request.repository, self.cx.now.wall)?;
         Some((Reason::MaxUses, Note::warning("CleanupBrake", brake.told(request.repository.as_str()))))
     }
 
-    /// Whether the machine has served its time: it is not put into the pool again.
+    /// Returns whether the machine has served its time, so that it is not pooled again.
     pub(super) fn retired(&self) -> Option<(Reason, Note)> {
         if let Some(by) = &self.instance.expired_by {
             return Some((Reason::Expired, Note::normal("Expired", format!("{by} asked for its end"))));

@@ -1,4 +1,4 @@
-//! The console of a machine that ended before it was of use: it says why, when nobody else is left to.
+//! Reads the console of a machine that ended before it was of use: it shows the cause when no other source is left.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::decide::{AtGitHub, Note, Plan, Planned, Step};
 use crate::model::{Life, Reason, Slot, after, says_why};
 use crate::yard::Tracked;
 
-/// Between two looks: EC2 posts a console some minutes after the machine's end.
+/// The pauses between two reads: EC2 posts a console some minutes after the machine's end.
 const PAUSES: [Duration; 6] = [
     Duration::from_secs(15),
     Duration::from_secs(30),
@@ -16,10 +16,11 @@ const PAUSES: [Duration; 6] = [
     Duration::from_secs(240),
     Duration::from_secs(300),
 ];
-/// How long after the end of a machine its console is looked at. EC2 keeps it for an hour.
+/// How long after the end of a machine its console is read. EC2 keeps it for an hour.
 const WORTH: Duration = Duration::from_secs(1200);
 
-/// Reads it, and records what it says. Beside what is planned for the machine already.
+/// Plans a read of the console and the record of its contents, in addition to the actions already planned for the
+/// machine.
 pub(super) fn decide(cx: &Context<'_>, tracked: &Tracked, plan: &mut Plan) {
     let instance = &tracked.instance;
     let arn = &instance.facts.instance_arn;
@@ -50,8 +51,8 @@ pub(super) fn decide(cx: &Context<'_>, tracked: &Tracked, plan: &mut Plan) {
     }
 }
 
-/// Whether it ended without having been of use to anybody: of a deadline that passed, only where its agent never spoke
-/// of its boot, for free machines end by theirs every day.
+/// Returns whether it ended without having been of use to any request. A machine that passed its deadline counts only
+/// if its agent never reported its boot, because free machines end by their deadlines every day.
 fn ended_young(tracked: &Tracked) -> bool {
     let Life::Terminated { reason, .. } = tracked.instance.life else { return false };
     let silent = tracked.instance.public_key.is_none()

@@ -1,5 +1,5 @@
-//! The GitHub credentials of a machine: to register its runner, to remove it, and more time while GitHub does not
-//! answer.
+//! The GitHub credentials of a machine: to register its runner, to remove it, and an extended deadline while GitHub
+//! does not respond.
 
 use std::time::Duration;
 
@@ -15,14 +15,15 @@ use crate::decide::{
     AtGitHub, Credential, KeepQuestion, Note, Plan, Planned, RunnerConfig, StaleRunners, Step,
 };
 
-/// How long before a credential runs out it is minted again. What is sealed has twice that left at least.
+/// How long before its expiry a credential is minted again. A newly sealed credential is valid for at least twice this
+/// time.
 const RENEWED_BEFORE: Duration = Duration::from_secs(300);
-/// How much longer than usual a state may take in all because calls to GitHub are put off: GitHub renews its budgets
+/// How much longer than usual a state may take in total because calls to GitHub are put off: GitHub renews its budgets
 /// each hour.
 const PUT_OFF_AT_MOST: Duration = Duration::from_secs(3600);
-/// How much longer than usual a state may take in all because GitHub does not answer, or a runner cannot reach it.
+/// How much longer than usual a state may take in total because GitHub does not respond, or a runner cannot reach it.
 const AWAY_AT_MOST: Duration = Duration::from_secs(6 * 3600);
-/// For how long after a call may be made it counts as put off: a failed action is tried again after half a minute at
+/// For how long after a call may be made it still counts as put off: a failed action is retried after half a minute at
 /// most.
 const TRIED_AGAIN: Duration = Duration::from_secs(60);
 
@@ -40,14 +41,16 @@ impl MachineView<'_> {
         self.cx.policy.github && away && waiting && self.instance.expired_by.is_none()
     }
 
-    /// Whether GitHub does not answer for the account of its claim, and has not done so for too long.
+    /// Returns whether GitHub does not respond for the account of its claim, and the machine has not been in its state
+    /// for too long.
     fn github_is_away(&self) -> bool {
         self.cx.yard.github_is_away(self.tracked)
             && self.cx.now.wall < after(self.instance.state_since, AWAY_AT_MOST)
     }
 
-    /// Until when no deadline ends a machine whose agent says that its runner cannot reach GitHub; none where it says
-    /// nothing of the kind, or has said so for too long. One launched in its place would be no better off.
+    /// Returns until when no deadline ends a machine whose agent reports that its runner cannot reach GitHub; none
+    /// where it reports nothing of the kind, or has reported it for too long. A machine launched in its place would
+    /// have the same problem.
     fn cut_off_until(&self) -> Option<Timestamp> {
         let starts = match self.instance.life {
             Life::Created { run: Some(_) } | Life::Claimed { .. } => true,
@@ -59,20 +62,20 @@ impl MachineView<'_> {
         self.trouble()
             .filter(|trouble| starts && self.fresh() && trouble.kind == TroubleKind::Unreachable)?;
         let most = after(self.instance.state_since, AWAY_AT_MOST);
-        // One that is ready does not end by its deadline.
+        // A ready request does not end by its deadline.
         let waits = self.request.filter(|request| request.status.phase != Some(Phase::Ready));
         let until =
             waits.and_then(|request| request.status.deadline).map_or(most, |deadline| deadline.min(most));
         (self.cx.now.wall < until).then_some(until)
     }
 
-    /// What keeps its claim's runner from listening, by its agent's word.
+    /// Returns the problem that keeps its claim's runner from listening, as its agent reports it.
     pub(super) fn trouble(&self) -> Option<&RunnerTrouble> {
         self.tracked.agent.as_ref()?.runner_trouble.as_ref()
     }
 
-    /// Whether a call for its claim is put off to keep within GitHub's limits. That is no fault of the machine, and one
-    /// launched in its place would wait for the same budget.
+    /// Returns whether a call for its claim is put off to keep within GitHub's limits. That is no fault of the machine,
+    /// and a machine launched in its place would wait for the same budget.
     fn put_off_by_budget(&self) -> bool {
         let (Some((of, until)), Some(claim)) = (&self.tracked.put_off, &self.instance.claim) else {
             return false;
@@ -84,8 +87,8 @@ impl MachineView<'_> {
             && self.cx.now.wall < most.unwrap_or(Timestamp::MAX)
     }
 
-    /// While GitHub does not answer, a call is put off, or GitHub takes the runner for busy, the deadline of what waits for
-    /// it moves on in the record, because the agent counts by the record too.
+    /// Extends the deadline of a machine that waits for GitHub: while GitHub does not respond, a call is put off, or
+    /// GitHub reports the runner as busy. The deadline moves in the record, because the agent goes by the record too.
     pub(super) fn given_time(&self) -> Option<Plan> {
         let threshold = self.instance.threshold?;
         let term = threshold.at.duration_since(threshold.set_at);
@@ -113,7 +116,7 @@ impl MachineView<'_> {
         Some(Plan::act(Planned::instance(step, note, AtGitHub::Nothing)))
     }
 
-    /// What the machine lacks to register or deregister, once its key is known.
+    /// Plans the credential that the machine lacks to register or deregister, once its key is known.
     pub(super) fn credentials(&self) -> Option<Plan> {
         if !self.cx.policy.github {
             return None;
@@ -128,9 +131,9 @@ impl MachineView<'_> {
             None => true,
             Some(boxed) => self.renews_at(boxed).is_some_and(|at| at <= now),
         };
-        // Labels and group stand in the records of its request and its class: without both none can be made.
+        // Labels and group are in the records of its request and its class: without both none can be made.
         let register = || Some(Credential::Registration(RunnerConfig::of(self.request?, self.spec?)));
-        // The repository stands in the machine's own record: neither request nor class need be there.
+        // The repository is in the machine's own record: neither request nor class need exist.
         let remove = || {
             let request = self.instance.claim.as_ref()?.request.request()?;
             Some(Credential::Removal(request.repository.clone()))
@@ -159,13 +162,14 @@ impl MachineView<'_> {
             | Life::Idle { .. }
             | Life::Terminated { .. } => None,
         }?;
-        // A key that its agent alone has shown goes into the record with the machine's next move.
+        // A key that only its agent has reported is stored in the record with the machine's next step.
         let mut read = self.instance.clone();
         read.public_key.get_or_insert_with(|| key.clone());
         Some(Plan::act(Planned::credential(Step::of(&read, now, |_| ()), credential)))
     }
 
-    /// What registers its claim's runner anew. A single-use runner that served is gone at GitHub.
+    /// Returns the credential that registers its claim's runner again. A single-use runner that served is gone at
+    /// GitHub.
     fn anew(&self) -> Option<Credential> {
         let runner = RunnerConfig::of(self.request?, self.spec?);
         let dead = self.runner_number().and_then(|number| {
@@ -178,8 +182,8 @@ impl MachineView<'_> {
         })
     }
 
-    /// What is to be asked about the kept directories of the claim that was given back; none where nothing is kept, or
-    /// where the machine was told.
+    /// Returns the question about the kept directories of the claim that was given back; none where nothing is kept, or
+    /// where the machine already has the answer.
     fn keep_question(&self) -> Option<KeepQuestion> {
         let (claim, keep) = (self.instance.claim.as_ref()?, &self.spec?.keep);
         let told = self.instance.promotion.as_ref().is_some_and(|told| told.claim_id == claim.id);
@@ -190,7 +194,7 @@ impl MachineView<'_> {
         asks.then(|| KeepQuestion { request: request.clone(), keep: keep.clone() })
     }
 
-    /// What is done about the machine's runner together with a write of its record.
+    /// Returns what is done about the machine's runner together with a write of its record.
     pub(super) fn at_github(&self, step: &Step<Instance>) -> AtGitHub {
         let (before, after) = (&step.before, &step.after);
         if !self.cx.policy.github {
@@ -206,7 +210,7 @@ impl MachineView<'_> {
             return AtGitHub::Nothing;
         }
         let mode = self.spec.map(|spec| spec.registration_mode);
-        // Under which of its names the runner is the last one, its agent's word alone tells.
+        // Only its agent reports under which of its names the last runner is registered.
         let anew = self
             .tracked
             .agent
@@ -218,27 +222,27 @@ impl MachineView<'_> {
         stale.map_or(AtGitHub::Nothing, AtGitHub::ConfirmRemoved)
     }
 
-    /// GitHub's number of the runner, as its agent tells it: the operator removes the runner itself then.
+    /// Returns GitHub's number of the runner, as its agent reports it: then the operator removes the runner itself.
     fn runner_number(&self) -> Option<u64> {
         self.tracked.agent.as_ref().and_then(|agent| agent.runner_id)
     }
 
-    /// When the credential in a box is minted again: some time before it runs out, but not at once again where they are
-    /// given for a shorter time than that.
+    /// Returns when the credential in a box is minted again: some time before its expiry, but not immediately where
+    /// credentials are valid for a shorter time than that.
     pub(super) fn renews_at(&self, boxed: &Registration) -> Option<Timestamp> {
         let before = |at: Timestamp| at.saturating_sub(RENEWED_BEFORE).unwrap_or(Timestamp::MIN);
         let written = after(self.instance.updated_at, RENEWED_BEFORE);
         boxed.expires_at.map(|at| before(at).max(written.min(at)))
     }
 
-    /// Whether the runner of the last box served its job, or ended without being asked, and the run still holds the
-    /// machine.
+    /// Returns whether the runner of the last box served its job, or ended without being asked to, and the run still
+    /// holds the machine.
     pub(super) fn box_used_up(&self) -> bool {
         let done = self.tracked.agent.as_ref().and_then(|agent| agent.registration_done);
         done.is_some_and(|done| done > 0 && done == self.instance.registration_seq)
     }
 
-    /// Whether its agent waits for a box that was sent already.
+    /// Returns whether its agent waits for a box that was sent already.
     fn is_registered_anew(&self) -> bool {
         let done = self.tracked.agent.as_ref().and_then(|agent| agent.registration_done);
         let waits = self.trouble().is_some_and(|trouble| trouble.kind == TroubleKind::Ended);

@@ -11,7 +11,8 @@ use crate::yard::ClassRecord;
 use super::{MachineView, pooled};
 
 impl MachineView<'_> {
-    /// The deadline of the state. While GitHub does not answer, what waits for it is given more time.
+    /// Returns the reason of the end if the deadline of the state has passed. While GitHub does not respond, a machine
+    /// that waits for it gets more time.
     pub(super) fn passed(&self, now: Timestamp) -> Option<(Reason, Note)> {
         let threshold = self.instance.threshold?;
         let busy = self.busy_until().is_some_and(|until| now < until);
@@ -29,7 +30,7 @@ impl MachineView<'_> {
         Some((Reason::Threshold, note))
     }
 
-    /// The deadline of the state the machine is going to be in.
+    /// Computes the deadline of the state that the machine is going to be in.
     pub(super) fn deadline(&self, next: &Instance) -> Option<Threshold> {
         let (policy, now) = (self.cx.policy, self.cx.now.wall);
         let term = match next.life {

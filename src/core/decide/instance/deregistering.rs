@@ -1,5 +1,5 @@
-//! A machine whose runner GitHub does not let go: it takes the runner for busy, as it does for up to ten minutes after
-//! a job that was killed. The clean-up waits for it, for a while.
+//! A machine whose runner GitHub does not release: GitHub reports the runner as busy for up to ten minutes after a job
+//! that was killed. The clean-up waits for it, for a limited time.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use crate::model::{Life, Threshold, after};
 
 use super::MachineView;
 
-/// How much longer than usual a clean-up may take for it in all (contract 2.3).
+/// How much longer than usual a clean-up may take for it in total (contract 2.3).
 const BUSY_AT_MOST: Duration = Duration::from_secs(15 * 60);
 
 impl MachineView<'_> {
-    /// How long the clean-up waits for GitHub to let go of the runner; none where that is not what it waits for.
+    /// Returns until when the clean-up waits for GitHub to release the runner; none where it does not wait for that.
     pub(super) fn busy_until(&self) -> Option<Timestamp> {
         let cleaning = matches!(self.instance.life, Life::Idle { pooled_at: None });
         let claim = self.instance.claim.as_ref()?;
@@ -22,7 +22,7 @@ impl MachineView<'_> {
         (cleaning && busy).then(|| after(self.instance.state_since, at_most))
     }
 
-    /// The deadline while its runner is busy: moved on as others are, and never past the end of that patience.
+    /// Computes the deadline while its runner is busy: extended like others, and never past the end of that limit.
     pub(super) fn busy_deadline(&self, next: Threshold) -> Option<Threshold> {
         let until = self.busy_until()?;
         Some(Threshold { at: next.at.min(until), ..next })

@@ -1,5 +1,5 @@
-//! A machine that a person holds: it leaves its request, the pool or a failure without an end, serves nobody again, and
-//! ends when its hold is over.
+//! A machine that a person holds: it leaves its request, the pool or a failure without ending, serves no other request,
+//! and ends when its hold is over.
 
 use crate::model::{Cause, Hold, Instance, Life, MAX_HOLD_SECONDS, Place, Reason, Record, Threshold};
 
@@ -8,7 +8,7 @@ use super::interruption::leaves_at;
 use crate::decide::{Note, Plan, Planned, WaitReason};
 
 impl MachineView<'_> {
-    /// What to do about a machine with a hold that no run has; none where its state goes on as without one.
+    /// Plans the actions for a machine with a hold that no run has; none where its state continues as without a hold.
     pub(super) fn held(&self) -> Option<Plan> {
         let hold = self.instance.hold.as_ref()?;
         match self.instance.place() {
@@ -24,7 +24,8 @@ impl MachineView<'_> {
         }
     }
 
-    /// The end of a machine that is held, or its deadline as the person wants it by now. Its runner goes at GitHub once.
+    /// Plans the end of a held machine, or its deadline as the person has set it by now. Its runner is removed at
+    /// GitHub once.
     fn holding(&self, hold: &Hold) -> Plan {
         let now = self.cx.now.wall;
         if self.tracked.held_while_cleaned {
@@ -59,15 +60,15 @@ impl MachineView<'_> {
         plan
     }
 
-    /// Keeps the machine for the person who holds it, in place of what would happen to it.
+    /// Holds the machine for the person, instead of the step that would follow.
     pub(super) fn hold(&self, note: Note) -> Plan {
         let by = self.instance.hold.as_ref().map_or("", |hold| hold.by.as_str());
         let message = format!("{}; held for {by}", note.message);
         self.go(Cause::Held, Note { message, ..note }, keep_for_person)
     }
 
-    /// Whether a machine with a hold is kept although it would end for this reason: it is still there, and may be of
-    /// use to the person.
+    /// Returns whether a held machine is kept although it would end for this reason: it still exists, and may be of use
+    /// to the person.
     pub(super) fn outlives(&self, reason: Reason) -> bool {
         let instance = self.instance;
         let wanted = instance.hold.as_ref().is_some_and(|hold| hold.until > self.cx.now.wall);
@@ -86,18 +87,18 @@ impl MachineView<'_> {
         }
     }
 
-    /// The deadline of a machine that is held from its last change of state on.
+    /// Computes the deadline of a machine that is held, counted from its last change of state.
     pub(super) fn hold_deadline(&self, next: &Instance, hold: &Hold) -> Threshold {
         Threshold { at: hold.ends(next.state_since, self.longest_hold()), set_at: self.cx.now.wall }
     }
 
-    /// The longest hold of its class, in seconds.
+    /// Returns the longest hold of its class, in seconds.
     fn longest_hold(&self) -> u64 {
         self.spec.map_or(MAX_HOLD_SECONDS, |spec| spec.max_hold_seconds)
     }
 }
 
-/// Takes a machine from whatever it did. What it would need for another claim goes.
+/// Takes a machine out of its previous state and clears the fields that another claim would need.
 pub(super) fn keep_for_person(next: &mut Instance) {
     next.life = Life::Idle { pooled_at: None };
     next.registration = None;

@@ -10,11 +10,11 @@ use super::{MachineView, held, settled, terminating};
 use crate::decide::{Note, Plan, Planned, Step};
 use crate::yard::Doubt;
 
-/// Shortest interval between two describe calls for a machine that the list lacks.
+/// Shortest interval between two describe calls for a machine that is missing from the list.
 const ASK_AGAIN: Duration = Duration::from_secs(30);
 
 impl MachineView<'_> {
-    /// A silent agent: its record is read once more, then the machine is tombstoned on that heartbeat.
+    /// Handles a silent agent: reads its record once more, then tombstones the machine on that heartbeat.
     pub(super) fn silence(&self) -> Option<Plan> {
         let beat = self.tracked.beat;
         let booting =
@@ -28,7 +28,7 @@ impl MachineView<'_> {
             return None;
         }
         if self.cx.yard.absent.contains_key(&key) {
-            // An agent writes only to its record, so an agent without one can never beat again.
+            // An agent writes only to its own record, so an agent without a record can never send a heartbeat again.
             let note = Note::warning("AgentRecordGone", "the record of its agent is gone");
             return Some(self.end(Reason::Unhealthy, note));
         }
@@ -53,8 +53,8 @@ impl MachineView<'_> {
         Some(Plan::act(Planned::silence(step, beat.seq, note)))
     }
 
-    /// Until when the end of a silent machine is postponed, on the clock of reads, because too many agents of its class
-    /// fell silent with it.
+    /// Returns until when the end of a silent machine is postponed, on the clock of reads, because too many agents of
+    /// its class fell silent with it.
     pub(super) fn put_off(&self) -> Option<(Duration, Doubt)> {
         let beat = self.tracked.beat.filter(|_| !self.fresh())?;
         let until = beat.at.saturating_add(self.cx.policy.timing.stale.saturating_mul(2));
@@ -63,7 +63,7 @@ impl MachineView<'_> {
         (self.cx.now.seen <= until).then_some((until, doubt))
     }
 
-    /// A machine that the last list lacks is described by its id, unless the list lacks too many to be believed.
+    /// Describes a machine that the last list lacks by its id, unless the list lacks too many to be believed.
     pub(super) fn missed(&self) -> Option<Plan> {
         let (cx, tracked) = (self.cx, self.tracked);
         if tracked.changed && cx.policy.inventory {
@@ -80,7 +80,7 @@ impl MachineView<'_> {
         let before = cx.now.wall.saturating_sub(cx.policy.timing.orphan).unwrap_or(Timestamp::MIN);
         let class = cx.yard.class(&self.instance.facts.resource_class)?;
         if class.unbelieved(before).is_some() {
-            // Its class says so.
+            // The status of its class reports that.
             return None;
         }
         Some(Plan::act(Planned::describe_machine(self.instance.facts.instance_arn.clone())))

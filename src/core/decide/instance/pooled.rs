@@ -1,4 +1,4 @@
-//! A machine in the pool: announced, kept within what its class wants, ended when its time is over.
+//! A machine in the pool: announced, kept within the number that its class wants, and ended when its time is over.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,15 +13,16 @@ use crate::decide::schedule::effective;
 use crate::decide::{Note, Plan, Planned, WaitReason};
 use crate::yard::{Class, Free, visited};
 
-/// How long before its deadline a kept machine's is renewed: a tenth of the idle time, at most a minute, and early
-/// enough that it can be claimed all the time (contract, section 2.3: with 30 s left).
+/// Returns how long before its deadline the deadline of a kept machine is renewed: a tenth of the idle time, at most a
+/// minute, and early enough that it can be claimed all the time (contract, section 2.3: with 30 s left).
 fn margin(pool: &Pool) -> SignedDuration {
     let idle = pool.idle_time();
     let margin = (idle / 10).min(Duration::from_secs(60)).max(Duration::from_secs(45).min(idle / 2));
     SignedDuration::try_from(margin).unwrap_or(SignedDuration::MAX)
 }
 
-/// Whether the class keeps the machine: it is among the `desired` that expire last, and not at the end of its life.
+/// Returns whether the class keeps the machine: it is among the `desired` that expire last, and not at the end of its
+/// life.
 pub(super) fn kept(machine: &MachineView<'_>) -> bool {
     if machine.instance.pooled_at().is_none() || machine.instance.expired_by.is_some() {
         return false;
@@ -29,8 +30,9 @@ pub(super) fn kept(machine: &MachineView<'_>) -> bool {
     let name = &machine.instance.facts.resource_class;
     let (Some(class), Some(spec)) = (machine.cx.yard.class(name), machine.spec) else { return false };
     let Some(pool) = &class.pool else { return false };
-    // A deadline that a person shortened is not renewed. One that has passed and was shorter than the class wants may
-    // be such a deadline; one that has not passed was set when the class wanted less, and is renewed with the others.
+    // A deadline that a person shortened is not renewed. A passed deadline that was shorter than the class wants may be
+    // such a deadline; a deadline that has not passed was set when the class wanted less, and is renewed with the
+    // others.
     let passed = |t: &Threshold| t.at <= machine.cx.now.wall && t.at < after(t.set_at, pool.idle_time());
     let shortened = machine.tracked.shortened || machine.instance.threshold.as_ref().is_some_and(passed);
     if shortened || capacity::too_old(machine.instance, spec, machine.cx.now.wall) {
@@ -40,7 +42,7 @@ pub(super) fn kept(machine: &MachineView<'_>) -> bool {
     let arn = &machine.instance.facts.instance_arn;
     let unread_agents = &class.idle.unread_agents;
     if unread_agents.contains(arn) {
-        // As many stay as there may be beside those in their place, so that none is launched again and again.
+        // As many are kept as there may be beside their replacements, so that none is launched again and again.
         return unread_agents.len() as u64 <= 2 * u64::from(desired);
     }
     let threshold = machine.instance.threshold.map_or(Timestamp::MAX, |t| t.at);
@@ -51,13 +53,13 @@ pub(super) fn kept(machine: &MachineView<'_>) -> bool {
     wanted > 0 && among_last(machine, class, &beside, &place, wanted)
 }
 
-/// Beside which machines of its class a machine is kept. One for anybody goes on where another's trust domain seldom
-/// asks; one of a trust domain only where there are not as many of any other kind: so a class keeps no more than it
-/// wants, and in the end those that are of use to all.
+/// The machines that a machine is compared with to decide whether it is kept. A machine without a trust domain
+/// continues where the other's trust domain seldom asks; a machine of a trust domain continues only where there are not
+/// as many of any other kind. So a class keeps no more than it wants, and in the end those that are of use to all.
 enum Beside<'a> {
     /// All of them.
     All,
-    /// Those for anybody, and those of the domain that nearly all requests come from.
+    /// Machines without a trust domain, and those of the domain that nearly all requests come from.
     Whole(Vec<&'a Free>),
 }
 
@@ -75,7 +77,7 @@ impl<'a> Beside<'a> {
         Self::Whole(groups.map(|(_, free)| free).collect())
     }
 
-    /// How many machines of these kinds boot or are cleaned.
+    /// Counts the machines of these kinds that boot or are cleaned.
     fn coming(&self, class: &Class) -> u32 {
         let coming = &class.idle.coming;
         match self {
@@ -95,8 +97,8 @@ impl<'a> Beside<'a> {
     }
 }
 
-/// Whether fewer than so many pooled machines that go on expire after this place. Counted from the front, where a
-/// machine stands whose time is near, so that nothing depends on how many there are.
+/// Returns whether fewer than `wanted` pooled machines that continue expire after this place. Counts from the front,
+/// where a machine near its deadline is, so that the cost does not depend on the number of machines.
 fn among_last(
     machine: &MachineView<'_>,
     class: &Class,
@@ -113,17 +115,18 @@ fn among_last(
     };
     let uncounted = class.retiring(spec, machine.cx.now.wall).chain(&class.idle.unread_agents);
     let retiring = uncounted.filter(later).count();
-    // So many may expire after it, and the rest must stand before it.
+    // Up to `wanted` machines may expire after it, and the rest must be before it.
     let all: usize = pools.iter().map(|pool| pool.len()).sum();
     let before = all.saturating_sub(wanted + retiring);
     let earlier = pools.iter().flat_map(|pool| pool.range(..=place)).inspect(|_| visited());
     earlier.take(before + 1).count() > before
 }
 
-/// When a kept machine's deadline is renewed, on the monotonic clock, and whether that would prolong it.
+/// Returns when a kept machine's deadline is renewed, on the monotonic clock, and whether that would extend it.
 ///
-/// A deadline set by a clock ahead of ours is far away by ours, but its agent counts only how long it was set for. So
-/// do we, from when we saw it change; one that stood there before we looked may be about to pass.
+/// A deadline set by a clock ahead of ours is far away by ours, but its agent counts only the duration that it was set
+/// for. So the operator counts that duration too, from when it saw the deadline change; a deadline that existed before
+/// the first observation may be about to pass.
 fn renewal(machine: &MachineView<'_>, pool: &Pool, threshold: Threshold) -> (Duration, bool) {
     let now = machine.cx.now;
     if threshold.set_at <= now.wall {
@@ -135,7 +138,7 @@ fn renewal(machine: &MachineView<'_>, pool: &Pool, threshold: Threshold) -> (Dur
     (machine.tracked.set_ahead.map_or(Duration::ZERO, |set| set.saturating_add(length)), true)
 }
 
-/// What to do about a pooled machine.
+/// Plans the actions for a pooled machine.
 pub(super) fn decide(machine: &MachineView<'_>) -> Option<Plan> {
     let (cx, instance) = (machine.cx, machine.instance);
     let key = instance.key();
@@ -185,7 +188,7 @@ pub(super) fn decide(machine: &MachineView<'_>) -> Option<Plan> {
     None
 }
 
-/// Whether the class has more live machines than `max` and this one is among the first to go.
+/// Returns whether the class has more live machines than `max` and this one is among the first to end.
 fn surplus(machine: &MachineView<'_>) -> bool {
     let name = &machine.instance.facts.resource_class;
     let (Some(class), Some(spec)) = (machine.cx.yard.class(name), machine.spec) else { return false };
@@ -194,7 +197,7 @@ fn surplus(machine: &MachineView<'_>) -> bool {
     excess > 0 && first.any(|(_, arn)| *arn == machine.instance.facts.instance_arn)
 }
 
-/// Why a machine is to be replaced, if it is: as a sentence, with what its record and its event say then.
+/// Returns why a machine is to be replaced, if it is: a sentence, and the reasons for its record and its event.
 fn leaves(machine: &MachineView<'_>, class: &Class) -> Option<(&'static str, Reason, &'static str)> {
     if machine.cx.policy.spares(machine.tracked) {
         return Some(("EC2 expects to take it back", Reason::Interrupted, "Interrupted"));
@@ -202,8 +205,8 @@ fn leaves(machine: &MachineView<'_>, class: &Class) -> Option<(&'static str, Rea
     class.drift(machine.instance).map(|why| (why, Reason::Drifted, "Drifted"))
 }
 
-/// Whether it is this machine's turn to be replaced: its replacement is idle, or `max` leaves no room for one
-/// and fewer than `atOnce` are missing.
+/// Returns whether this machine is replaced now: its replacement is idle, or `max` leaves no room for one and fewer
+/// than `atOnce` are missing.
 fn gives_way(machine: &MachineView<'_>, class: &Class, spec: &PoolSpec) -> bool {
     let (cx, arn) = (machine.cx, &machine.instance.facts.instance_arn);
     let turn = capacity::giving_way(cx, class);
@@ -222,7 +225,7 @@ fn gives_way(machine: &MachineView<'_>, class: &Class, spec: &PoolSpec) -> bool 
         || class.live() >= spec.max && missing < spec.replacement.at_once as usize
 }
 
-/// Reports what a machine that is to be replaced waits for. The hours of its class are those for its drifted machines.
+/// Reports what a machine that is to be replaced waits for. The hours of its class apply to drifted machines.
 fn waits(machine: &MachineView<'_>, spec: &PoolSpec, why: &str, reason: Reason, plan: &mut Plan) {
     let now = machine.cx.now;
     let hours = if reason == Reason::Drifted { spec.replacement.hours_at(now.wall) } else { Hours::Open };
@@ -237,7 +240,7 @@ fn waits(machine: &MachineView<'_>, spec: &PoolSpec, why: &str, reason: Reason, 
     plan.wait(machine.instance.key(), reason, format!("{why}: replaced {until}"));
 }
 
-/// Whether the class has enough idle machines without the expired ones.
+/// Returns whether the class has enough idle machines without the expired ones.
 fn replaced(machine: &MachineView<'_>, class: &Class) -> bool {
     let (Some(pool), Some(spec)) = (&class.pool, machine.spec) else { return true };
     capacity::enough(machine.cx, class, pool, &BTreeSet::new())

@@ -1,5 +1,4 @@
-//! Whether the request of a machine no longer wants it: it was released, has ended, or removed the machine from its
-//! list.
+//! Does the request of a machine no longer want it? It was released, has ended, or removed the machine from its list.
 
 use crate::decide::{Note, Plan};
 use crate::model::{Cause, Claim, ClaimId, Instance, Life, Request, Signal};
@@ -8,7 +7,7 @@ use crate::yard::{Yard, gives_back};
 use super::MachineView;
 
 impl MachineView<'_> {
-    /// The end of its claim, where its request wants it no more or does not know it.
+    /// Ends its claim, where its request no longer wants the machine or does not know it.
     pub(super) fn returned(&self) -> Option<Plan> {
         if let Some(note) = self.given_back() {
             return Some(self.give_back(note));
@@ -20,8 +19,9 @@ impl MachineView<'_> {
         Some(plan)
     }
 
-    /// Whether its request never held it: it was deleted and made anew under its key. Its image counts only where it
-    /// is newer than the machine's, and the write that follows is made only while it is the newest.
+    /// Returns whether its request never held it: the request was deleted and created again under its key. Its image
+    /// counts only where it is newer than the machine's, and the write that follows is conditional on the image still
+    /// being the newest.
     fn is_unknown_to(&self, request: &Request) -> bool {
         let (id, status) = (&self.instance.facts.instance_id, &request.status);
         let known =
@@ -31,7 +31,7 @@ impl MachineView<'_> {
         !known && newer.is_some_and(|seen| seen > self.tracked.there.0) && !self.cx.yard.is_busy(&request.id)
     }
 
-    /// Whether its request wants it no more: released, over, or it took the machine off its list.
+    /// Returns a note if its request no longer wants the machine: released, over, or the machine removed from its list.
     fn given_back(&self) -> Option<Note> {
         let claim = self.instance.claim.as_ref()?;
         match self.request {
@@ -50,8 +50,9 @@ impl MachineView<'_> {
         }
     }
 
-    /// A request that knows this very claim and does not list the machine any more gave it up. One that knows an older
-    /// claim of the machine was read before this claim was made, and says nothing about it.
+    /// Returns whether a request gave the machine up: it knows this very claim and does not list the machine any more.
+    /// A request that knows an older claim of the machine was read before this claim was made, and proves nothing about
+    /// it.
     pub(super) fn given_up(&self, claim: &Claim, request: &Request) -> bool {
         let (id, status) = (&self.instance.facts.instance_id, &request.status);
         if status.instances.contains(id) || !status.served.contains(id) {
@@ -95,7 +96,7 @@ impl MachineView<'_> {
     }
 }
 
-/// Whether the record of a machine's former request still lists it as held.
+/// Returns whether the record of a machine's former request still lists it as held.
 pub(in crate::decide) fn listed_by_former(yard: &Yard, instance: &Instance) -> bool {
     let id = &instance.facts.instance_id;
     let former = instance.claim.as_ref().and_then(|claim| yard.request_named(&claim.request));

@@ -8,12 +8,12 @@ use crate::model::{Reason, Signal, Threshold, after};
 
 use super::MachineView;
 
-/// How much later than it would be set now the deadline of a machine may stay, where its request was ready long before it
-/// had to be: it counts only where no operator releases the request.
+/// How much later than its current value the deadline of a machine may stay, where its request was ready long before it
+/// had to be: the deadline matters only where no operator releases the request.
 const LATE_AT_MOST: Duration = Duration::from_secs(3600);
 
 impl MachineView<'_> {
-    /// `running`: until its request releases it, or its runner is lost.
+    /// Handles `running`: until its request releases it, or its runner is lost.
     pub(super) fn running(&self) -> Option<Plan> {
         if let Some(plan) = self.returned() {
             return Some(plan);
@@ -27,7 +27,7 @@ impl MachineView<'_> {
             Some(signal @ (Signal::RegFailed | Signal::RemoveRegOk)) => {
                 let message = format!("its runner is gone before its request is{}", self.detail());
                 let note = Note::warning("RunnerLost", message);
-                // It listened in between, and served nobody all the same.
+                // It listened in between, and still served no job.
                 let again = signal == Signal::RegFailed && self.instance.registration_failures > 0;
                 Some(if again { self.end(Reason::RegistrationFailed, note) } else { self.give_back(note) })
             }
@@ -37,7 +37,7 @@ impl MachineView<'_> {
         }
     }
 
-    /// Its deadline anew, where its ready request ends at another time than was known when it began to serve: the
+    /// Sets its deadline again, where its ready request ends at another time than was known when it began to serve: the
     /// request was ready early, its maximum runtime was raised, or its class could not be read.
     fn end_moved(&self) -> Option<Plan> {
         let (cx, now) = (self.cx, self.cx.now.wall);

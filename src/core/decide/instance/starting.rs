@@ -1,5 +1,5 @@
-//! A machine that was launched or claimed, until its runner listens or its first boot is done. One that never registers
-//! passes the deadline of its state (`deadline.rs`).
+//! A machine that was launched or claimed, until its runner listens or its first boot is done. A machine that never
+//! registers passes the deadline of its state (`deadline.rs`).
 
 use crate::decide::{Note, Plan};
 use crate::model::{Cause, Life, Reason, Signal};
@@ -7,13 +7,13 @@ use crate::model::{Cause, Life, Reason, Signal};
 use super::MachineView;
 
 impl MachineView<'_> {
-    /// `created` for a request, or `claimed`: until its runner listens.
+    /// Handles `created` for a request, and `claimed`: until its runner listens.
     pub(super) fn starting(&self) -> Option<Plan> {
         if let Some(plan) = self.returned() {
             return Some(plan);
         }
         match self.says() {
-            // Of a runner that was registered ahead GitHub's word counts, for the label.
+            // For a runner that was registered ahead, GitHub's response about the label counts.
             Some(Signal::RegOk) if self.fresh() && !self.is_lent_ahead() => {
                 let run = self.instance.run()?.clone();
                 let note = Note::normal("Registered", format!("its runner listens for run {run}"));
@@ -31,7 +31,8 @@ impl MachineView<'_> {
         }
     }
 
-    /// Whether it is claimed with the runner that it registered ahead, which has not the label of the run yet.
+    /// Returns whether it is claimed with the runner that it registered ahead, which does not have the label of the run
+    /// yet.
     pub(super) fn is_lent_ahead(&self) -> bool {
         match self.instance.life {
             Life::Claimed { .. } => self.instance.ahead.is_some(),
@@ -62,7 +63,7 @@ impl MachineView<'_> {
         }
     }
 
-    /// `created`, warm: until its first boot is done.
+    /// Handles `created`, warm: until its first boot is done.
     pub(super) fn booting(&self) -> Option<Plan> {
         let booted = match self.says_of_boot() {
             Some(Signal::Ok) => self.fresh(),

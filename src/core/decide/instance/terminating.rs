@@ -14,12 +14,12 @@ use crate::yard::Tracked;
 
 /// How long the records of ended machines are kept, in seconds.
 const KEPT: i64 = 24 * 3600;
-/// How long after its end a machine's runner is looked for at GitHub by name: an operator that starts later leaves it to
-/// the garbage collection of runners, rather than to ask for each machine of the day once more.
+/// How long after its end a machine's runner is looked for at GitHub by name: an operator that starts later leaves it
+/// to the garbage collection of runners, instead of one more call for each machine of the day.
 const SWEPT_WITHIN: SignedDuration = SignedDuration::from_hours(1);
 /// First pause between two calls about an ended machine.
 const ASK_AGAIN: Duration = Duration::from_millis(250);
-/// Longest such pause.
+/// The longest such pause.
 const ASK_AGAIN_MOST: Duration = Duration::from_secs(30);
 
 /// Writes the tombstone into a record.
@@ -31,7 +31,7 @@ pub(super) fn tombstone(next: &mut Instance, reason: Reason) {
     next.promotion = None;
 }
 
-/// Decides about a tombstoned machine.
+/// Plans the actions for a tombstoned machine.
 pub(super) fn decide(cx: &Context<'_>, tracked: &Tracked, gone_at: Option<Timestamp>) -> Plan {
     let instance = &tracked.instance;
     if let Some(gone_at) = gone_at {
@@ -53,8 +53,8 @@ pub(super) fn decide(cx: &Context<'_>, tracked: &Tracked, gone_at: Option<Timest
     plan
 }
 
-/// Whether the machine is proved gone: the provider reports its end, or does not know it although it is not new.
-/// Without an inventory, the request to terminate is proof.
+/// Returns whether the machine is proved gone: the provider reports its end, or does not know it although it is not
+/// new. Without an inventory, the request to terminate is proof.
 fn is_gone(cx: &Context<'_>, tracked: &Tracked) -> bool {
     if !cx.policy.inventory {
         return tracked.ended.is_some();
@@ -95,12 +95,12 @@ fn request_termination(cx: &Context<'_>, tracked: &Tracked) -> Plan {
     })
 }
 
-/// After the end: its runner is removed at GitHub once, and its record expires.
+/// Handles the time after the end: removes its runner at GitHub once, and lets its record expire.
 fn finalize(cx: &Context<'_>, tracked: &Tracked, gone_at: Timestamp) -> Plan {
     let instance = &tracked.instance;
     let mut plan = Plan::default();
     if cx.policy.inventory && tracked.stands.flatten().is_some_and(MachineState::alive) {
-        // The provider lists it again after it did not know it.
+        // The provider lists it again after having reported it as unknown.
         return request_termination(cx, tracked);
     }
     let lately = cx.now.wall.duration_since(gone_at) < SWEPT_WITHIN;

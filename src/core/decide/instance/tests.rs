@@ -22,7 +22,7 @@ mod starting;
 mod terminating;
 mod wakes;
 
-/// A yard where request 1 holds machine `i-1`.
+/// Creates a yard where request 1 holds machine `i-1`.
 fn yard(built: Built) -> Scene {
     held(built, serde_json::json!({}))
 }
@@ -38,7 +38,7 @@ fn renewed(seconds: i64) -> Option<Threshold> {
     Some(Threshold { at: at(seconds), set_at: start() })
 }
 
-/// Every change a plan makes beside the version and the time of the write.
+/// Checks every change that a plan makes besides the version and the time of the write.
 fn becomes(scene: &Scene, change: impl FnOnce(&mut crate::model::Instance)) {
     let (step, _) = write(&scene.of_machine("i-1"));
     let mut expected = scene.yard.instance(&arn("i-1")).unwrap().instance.clone();
@@ -62,7 +62,7 @@ fn a_tombstone_empties_run_and_deadline_and_leaves_the_claim() {
     });
 }
 
-/// One of each live kind.
+/// Builds one machine of each live kind.
 fn kinds() -> Vec<Built> {
     let one = || machine("i-1");
     let request = ask("1");
@@ -134,7 +134,7 @@ fn an_agent_that_shows_another_key_than_at_first_is_unhealthy() {
         let same = built.agent(|a| a.public_key = Some("one".into()));
         assert_eq!(ends(&yard(same).of_machine("i-1")), None);
     }
-    // Before any write put the first one into the record.
+    // Before any write stored the first one in the record.
     let mut scene = yard(machine("i-1").agent(|a| a.public_key = Some("one".into())));
     assert_eq!(ends(&scene.of_machine("i-1")), None);
     scene.speaks("i-1", |agent| agent.public_key = Some("two".into()));

@@ -5,7 +5,7 @@ use crate::decide::{Note, Plan, Planned, WaitReason};
 use crate::model::{Instance, InstanceArn, InstanceFacts, Launch, Life, Reason};
 use crate::yard::Yard;
 
-/// An unrecorded instance: its launch has some time to adopt it, then it is recorded as ended.
+/// Plans the actions for an unrecorded instance: its launch has some time to adopt it, then it is recorded as ended.
 pub(super) fn decide(cx: &Context<'_>, arn: &InstanceArn) -> Plan {
     let Some((machine, since)) = cx.yard.unrecorded.get(arn) else { return Plan::default() };
     let key = Instance::key_of(arn);

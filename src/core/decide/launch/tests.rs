@@ -19,7 +19,7 @@ fn of_launch(scene: &Scene) -> Plan {
     scene.judge(&Unit::Launch("l-1".parse().unwrap()))
 }
 
-/// Whether the provider is asked for the launch as it is recorded, and nothing else is done.
+/// Returns whether the launch is ordered as it is recorded, and nothing else is done.
 fn orders(scene: &Scene) -> bool {
     let plan = of_launch(scene);
     let launch = &scene.yard.launch(&"l-1".parse().unwrap()).unwrap().launch;
@@ -280,7 +280,7 @@ fn listed(names: &[&str]) -> Observation {
     Observation::Inventory(names.iter().map(|name| machine(name).listed(MachineState::Running)).collect())
 }
 
-/// A launch of so many machines for a request, whose only answer is this one.
+/// Creates a launch of so many machines for a request, with this one response.
 fn answered_by(count: u32, error: ComputeError) -> Scene {
     let mut scene = yard(count, Some(count));
     scene.see(Observation::Ordered("l-1".parse().unwrap(), Err(error)));
@@ -351,7 +351,7 @@ fn a_part_of_a_launch_is_not_adopted_before_its_token_and_later_lists_told_the_r
         assert!(orders(&scene), "the token may bring both: {error}");
         let plan = plan_with(&mut scene, &["i-1", "i-2"]);
         assert_eq!(places(&plan), [Place::CreatedBound, Place::CreatedBound]);
-        // What a list shows a minute later is all that there is.
+        // The list of a minute later is complete.
         let mut scene = answered_by(2, error.clone());
         scene.see(listed(&["i-1"]));
         scene.wait(59);
@@ -396,8 +396,8 @@ fn a_machine_whose_records_are_there_and_cannot_be_read_is_not_bound_over_and_ov
     }
 }
 
-/// What a launch for a request with these types brings: its machine's place, why it ended, and whether the request got
-/// it.
+/// Returns the result of a launch for a request with these types: its machine's place, why it ended, and whether the
+/// request got it.
 fn brought(request: serde_json::Value, spec: serde_json::Value, kind: &str) -> (Place, bool, usize) {
     let mut scene = Scene::with(spec);
     scene.put(&crate::testing::request("1", 1, request));
@@ -440,7 +440,7 @@ fn a_provider_that_answers_nobody_is_asked_no_more_often_for_a_new_launch() {
     assert_eq!(of_new(&scene), 0, "its second comes as late as the others'");
     scene.wait(1);
     assert_eq!(of_new(&scene), 1);
-    // One certain answer, to whomever it may be.
+    // One certain response, to any launch.
     scene.see(Observation::Ordered("l-1".parse().unwrap(), Err(ComputeError::NoCapacity("none".into()))));
     scene.see(Observation::Ordered("l-2".parse().unwrap(), unclear()));
     scene.wait(2);

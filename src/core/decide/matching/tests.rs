@@ -6,7 +6,7 @@ use crate::model::{Instance, Interruption, InterruptionAction, UsageClass};
 use crate::testing::*;
 use crate::yard::Observation;
 
-/// What becomes of `i-1` when request 2 of `acme/web` asks for a machine.
+/// The assignment of `i-1` when request 2 of `acme/web` asks for a machine.
 #[derive(Debug, PartialEq, Eq)]
 enum Picked {
     Claimed,
@@ -113,7 +113,8 @@ fn each_filter_refuses_by_itself() {
     }
 }
 
-/// Claims, one request of one machine after the other, from four machines that spoke 50, 40, 0 and 45 s ago.
+/// Returns the machines that requests for one machine each get in turn, from four machines whose last heartbeats were
+/// 50, 40, 0 and 45 s ago.
 fn in_order(spec: serde_json::Value, prepare: impl FnOnce(&mut Scene)) -> Vec<String> {
     let mut scene = Scene::with(spec);
     (0..4).for_each(|n| drop(scene.add(machine(&format!("i-{n}")).pooled().until(500 + n))));
@@ -136,7 +137,7 @@ fn in_order(spec: serde_json::Value, prepare: impl FnOnce(&mut Scene)) -> Vec<St
 #[test]
 fn a_machine_that_spoke_lately_is_claimed_before_one_that_is_late() {
     assert_eq!(in_order(json!({}), |_| ()), ["i-2", "i-1", "i-3", "i-0"], "then the one that spoke last");
-    // Whatever the queue announced.
+    // Regardless of the queue's announcements.
     let hints = |scene: &mut Scene| {
         let hints = ["i-0", "i-1"].map(id).to_vec();
         scene.see(Observation::Hints(linux(), hints));
@@ -195,7 +196,7 @@ fn those_that_expire_last_go_first_and_what_the_queue_names_before_them() {
     assert!(claims[0].ends_with("claim i-1, i-2"), "{claims:?}");
 }
 
-/// A pooled machine whose agent says that it keeps something of these repositories.
+/// Builds a pooled machine whose agent reports that it keeps something of these repositories.
 fn keeping(id: &str, repositories: &[&str]) -> Built {
     let kept = repositories.iter().enumerate().map(|(n, repository)| {
         let repository = (*repository).to_owned();
@@ -205,7 +206,7 @@ fn keeping(id: &str, repositories: &[&str]) -> Built {
     machine(id).pooled().agent(|agent| agent.kept = kept)
 }
 
-/// The machines that a request of `acme/web` gets one after the other.
+/// Returns the machines that a request of `acme/web` gets one after the other.
 fn picked(scene: &Scene, lack: u32) -> Vec<String> {
     let request = request("2", 1, json!({}));
     let cx = Context { yard: &scene.yard, policy: &scene.policy, now: scene.now, role: scene.role };
@@ -249,7 +250,7 @@ fn a_machine_that_keeps_the_repository_and_cannot_be_claimed_holds_nobody_back()
     assert_eq!(picked(&scene, 2), ["i-3"]);
 }
 
-/// 2 000 claims of a day: 40 repositories, some used far more than others, on 24 machines of which about half are free,
+/// 2 000 claims of a day: 40 repositories, some used far more than others, on 24 machines with about half of them free,
 /// each keeping the last five repositories that it served.
 #[test]
 fn on_a_simulated_day_claims_find_their_repository_far_more_often_than_by_chance() {
@@ -276,7 +277,7 @@ fn on_a_simulated_day_claims_find_their_repository_far_more_often_than_by_chance
         }
         let mut scene = Scene::with(json!({"keep": [{"name": "npm", "path": "~/.npm"}]}));
         for at in &free {
-            // The request is of `acme/web`: whoever keeps this repository says so by that name.
+            // The request is of `acme/web`: machines that keep this repository report it under that name.
             let kept: Vec<&str> = chosen[*at]
                 .iter()
                 .map(|kept| if *kept == repository { "acme/web" } else { names[*kept].as_str() })

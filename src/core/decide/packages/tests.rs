@@ -20,7 +20,7 @@ fn package(version: &str) -> RunnerPackage {
     RunnerPackage { version: version.into(), url, sha256: format!("{digest:0>64}") }
 }
 
-/// Machines of class `linux` follow GitHub's list, which begins with what is pinned.
+/// Creates a scene in which machines of class `linux` follow GitHub's list, which begins with the pinned version.
 fn following(pinned: &str) -> Scene {
     let mut scene = Scene::with(json!({"max": 50}));
     let usual = Some(Followed { architecture: "x64".into(), pinned: package(pinned) });
@@ -36,7 +36,7 @@ fn pool(scene: &Scene) -> &Pool {
     scene.yard.pool(&linux()).unwrap()
 }
 
-/// Writes what the classes decide; the words of what people hear.
+/// Applies the decisions of the classes; returns the reasons of their events about runner packages.
 fn pass(scene: &mut Scene) -> Vec<String> {
     let names: Vec<ClassName> = scene.yard.classes().map(|(name, _)| name.clone()).collect();
     let mut told = Vec::new();
@@ -51,7 +51,7 @@ fn pass(scene: &mut Scene) -> Vec<String> {
     told
 }
 
-/// A request and a pooled machine for it; the package that the claim names.
+/// Adds a request and a pooled machine for it; returns the package that the claim names.
 fn claim(scene: &mut Scene, run: &str) -> Option<String> {
     let now = scene.now.wall;
     let times = json!({"acceptedAt": now, "deadline": now + SignedDuration::from_secs(600)});
@@ -82,7 +82,7 @@ fn becomes(scene: &mut Scene, run: &str, change: impl FnOnce(&mut Instance)) {
     scene.put(&instance);
 }
 
-/// Its runner listens, and then its run is over.
+/// Lets its runner listen, and then ends its run.
 fn runs(scene: &mut Scene, run: &str) -> Vec<String> {
     let id = ask(run).run_id;
     becomes(scene, run, |i| i.life = Life::Running { run: id });
@@ -301,7 +301,7 @@ fn only_the_leader_writes_and_another_operator_reads_the_same_from_the_record() 
     assert_eq!(pass(&mut scene), Vec::<String>::new());
     scene.role.lease = Some(4);
     pass(&mut scene);
-    // One that was never told of the list.
+    // An operator that never read the list.
     scene.yard.latest.clear();
     scene.role.lease = None;
     assert_eq!(claim(&mut scene, "1").unwrap(), "2.337.0");
@@ -320,7 +320,7 @@ fn a_pooled_machine_learns_of_its_next_package_by_writes_that_are_made_anyway() 
     assert_eq!(step.after.runner, Some(package("2.337.0")));
 }
 
-/// The ends that GitHub named, and from when on the next version was to be had: 30 days earlier.
+/// The ends that GitHub named, and the time from which the next version was available: 30 days earlier.
 const ENDS: [(&str, Option<&str>); 11] = crate::testing::RUNNER_ENDS;
 
 #[test]
@@ -333,7 +333,7 @@ fn with_latest_no_claim_of_a_year_gets_a_version_whose_support_ended() {
     scene.now.wall = "2025-12-20T12:00:00Z".parse().unwrap();
     for run in 0..340 {
         let now = scene.now.wall;
-        // The last whose predecessor ends in 30 days or less.
+        // The last version whose predecessor ends in 30 days or less.
         let newest =
             1 + ends.iter().rposition(|(_, end)| end.is_some_and(|end| end <= now + day * 30)).unwrap_or(0);
         offers(&mut scene, ends[newest.min(10)].0);

@@ -1,5 +1,5 @@
-//! What can be done. Each effect is one call of one port and carries all that the call needs; each write carries the
-//! record it replaces and the record it makes, so carrying it out leaves nothing to choose.
+//! The effects that a plan can have. Each effect is one call of one port and carries everything that the call needs;
+//! each write carries the record that it replaces and the record that it writes, so carrying it out leaves no choice.
 
 use crate::model::{
     Agent, ClassName, Instance, InstanceArn, Launch, Pool, PoolMessage, RecordId, Request, Versioned,
@@ -11,14 +11,14 @@ use super::runner::{AtGitHub, Credential, RunnerConfig, StaleRunners};
 /// A record before and after a write.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step<T> {
-    /// As it was read.
+    /// The record as it was read.
     pub before: T,
-    /// As it will be.
+    /// The record as it will be written.
     pub after: T,
 }
 
 impl<T: Versioned> Step<T> {
-    /// The next version of a record, changed by `change`.
+    /// Builds the next version of a record, changed by `change`.
     pub fn of(before: &T, now: jiff::Timestamp, change: impl FnOnce(&mut T)) -> Self {
         let mut after = before.clone();
         after.advance(now);
@@ -33,9 +33,9 @@ impl<T: Versioned> Step<T> {
 pub enum Effect {
     /// Write an instance record. Fenced by its version.
     Instance(Box<Step<Instance>>, AtGitHub),
-    /// Tombstone a machine for silence: its version, and the heartbeat that was judged.
+    /// Tombstone a machine for silence. Fenced by its version and the heartbeat that was judged.
     Silence(Box<Step<Instance>>, u64),
-    /// Write a machine that a request does not know: its version, and the request as it was read.
+    /// Write a machine that a request does not know. Fenced by its version, and by the request as it was read.
     Disown(Box<Step<Instance>>, Box<Request>),
     /// Write a request record. Fenced by its version.
     Request(Box<Step<Request>>),
@@ -51,39 +51,39 @@ pub enum Effect {
         request: Box<Step<Request>>,
         /// The machines, at most 40.
         machines: Vec<Step<Instance>>,
-        /// What their runners are registered with; none where there is no GitHub.
+        /// The registration of their runners; none where there is no GitHub.
         runner: Option<Box<RunnerConfig>>,
     },
-    /// Record an intent to launch: the record must be new and the lease still ours.
+    /// Record an intent to launch: the record must be new and the lease still held by this operator.
     Intend(Box<Launch>, u64),
     /// Ask the provider for an intent's machines, by its token.
     Order(Box<LaunchOrder>),
-    /// Record what a launch brought: every machine new, the intent open, the request at the version that was read.
+    /// Record the machines of a launch: every machine new, the intent open, the request at the version that was read.
     Bind {
         /// The intent, becoming `Bound`.
         launch: Box<Step<Launch>>,
-        /// The request, gaining what it lacks.
+        /// The request, gaining the machines that it lacks.
         request: Option<Box<Step<Request>>>,
         /// The new machines with their agents.
         machines: Vec<(Instance, Agent)>,
     },
-    /// Record a machine nobody knows as decided to end: it must still be without a record.
+    /// Record a machine without an owner as decided to end: it must still be without a record.
     Orphan(Box<Instance>),
-    /// End a machine whose record says so.
+    /// End a machine that is tombstoned in its record.
     Terminate(InstanceArn),
-    /// Ask the provider where a machine stands.
+    /// Ask the provider for the state of a machine.
     Describe(InstanceArn),
     /// Read the console of a machine that ended.
     Console(InstanceArn),
     /// Record that a machine is gone and remove its agent record, in one transaction.
     Bury(Box<Step<Instance>>),
-    /// Say on the class's queue that a pooled machine is free.
+    /// Announce on the class's queue that a pooled machine is free.
     Announce(InstanceArn, Box<PoolMessage>),
-    /// See who the queue says is free.
+    /// Receive the announcements of free machines from the queue.
     Receive(ClassName),
-    /// Mint, seal and write what a machine lacks. Fenced by its version.
+    /// Mint, seal and write the credential that a machine lacks. Fenced by its version.
     Credential(Box<Step<Instance>>, Box<Credential>),
-    /// Remove the runners that an ended machine may have left at GitHub; none where it can have left none.
+    /// Remove the runners that an ended machine may have left at GitHub; none where it cannot have left any.
     SweepRunner(InstanceArn, Option<StaleRunners>),
     /// Read a record strongly before deciding on its absence or silence.
     Look(RecordId),
@@ -91,26 +91,26 @@ pub enum Effect {
     Expire(RecordId, i64),
 }
 
-/// One record of ours that an effect writes whole, as planned.
+/// One record of this operator that an effect writes in full, as planned.
 #[derive(Clone, Copy, Debug)]
 pub enum Change<'a> {
-    /// A machine moves on.
+    /// A changed machine.
     Instance(&'a Step<Instance>),
     /// A new machine.
     Born(&'a Instance),
     /// The agent of a new machine.
     Agent(&'a Agent),
-    /// A request moves on.
+    /// A changed request.
     Request(&'a Step<Request>),
-    /// A launch moves on.
+    /// A changed launch.
     Launch(&'a Step<Launch>),
     /// A pool's status.
     Pool(&'a Step<Pool>),
 }
 
 impl Effect {
-    /// The records it writes as they are planned. An intent, a credential and an image are completed while they are
-    /// carried out.
+    /// Returns the records that the effect writes as they are planned. An intent, a credential and an image are
+    /// completed while they are carried out.
     pub fn changes(&self) -> Vec<Change<'_>> {
         match self {
             Self::Instance(step, _) | Self::Silence(step, _) | Self::Disown(step, _) | Self::Bury(step) => {

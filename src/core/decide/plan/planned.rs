@@ -1,6 +1,6 @@
-//! One action of a plan: an effect, and what the operator must know about it without looking into it. Each kind of
-//! effect has its constructor here, which is the one place that says what it holds, who may do it and what people hear
-//! of it.
+//! One action of a plan: an effect, and the facts that the operator needs without looking into it. Each kind of effect
+//! has its constructor here, which is the one place that defines what the effect holds, who may carry it out and which
+//! events it leaves.
 //!
 //! Over 400 lines: one constructor for each kind of effect.
 
@@ -14,24 +14,24 @@ use super::effect::{Effect, Step};
 use super::reason::machines;
 use super::runner::{AtGitHub, Credential, RunnerConfig, StaleRunners};
 
-/// What is said about an action to people: the event it leaves.
+/// The message for people about an action: the event that it leaves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
-    /// Whether a person should mind.
+    /// Whether the event needs a person's attention.
     pub event_type: EventType,
-    /// One word.
+    /// The reason, in one word.
     pub reason: &'static str,
-    /// A sentence.
+    /// The message, as a sentence.
     pub message: String,
 }
 
 impl Note {
-    /// As intended.
+    /// Creates a note about an intended step.
     pub fn normal(reason: &'static str, message: impl Into<String>) -> Self {
         Self { event_type: EventType::Normal, reason, message: message.into() }
     }
 
-    /// Something went wrong.
+    /// Creates a note about a fault.
     pub fn warning(reason: &'static str, message: impl Into<String>) -> Self {
         Self { event_type: EventType::Warning, reason, message: message.into() }
     }
@@ -40,9 +40,9 @@ impl Note {
 /// An event that an action leaves once it is carried out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlannedEvent {
-    /// The record it is about.
+    /// The record that it is about.
     pub subject: RecordId,
-    /// What is said.
+    /// The message.
     pub note: Note,
     /// The state or phase before.
     pub from: Option<&'static str>,
@@ -70,20 +70,19 @@ impl PlannedEvent {
 /// One action of a plan.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Planned {
-    /// What is done.
+    /// The effect.
     pub effect: Effect,
-    /// What kind of thing it is: kinds fail and rest apart from each other, and have their own limits.
+    /// The kind of action: kinds fail and back off independently, and have their own limits.
     pub kind: &'static str,
-    /// What it holds while it is in progress: nobody else here plans for it meanwhile.
+    /// The slots that it holds while it is in progress: no other action of this operator is planned for them meanwhile.
     pub slots: Vec<Slot>,
     /// Whether only the holder of the lease does it: it spends a budget, or would only be done twice.
     pub leader_only: bool,
-    /// Whether a failure concerns each of the records it holds, which are left alone for a while, and not its unit: a
-    /// class acts for many.
+    /// Whether a failure backs off each of the records that it holds, and not its unit: a class acts for many records.
     pub rests_records: bool,
-    /// Whether it only looks, reports or repeats a hint, which says nothing to a person.
+    /// Whether it only looks, reports or repeats a hint, which is of no interest to people.
     pub upkeep: bool,
-    /// What people hear of it.
+    /// The events that it leaves.
     pub events: Vec<PlannedEvent>,
 }
 
@@ -116,21 +115,21 @@ impl Planned {
         Self { leader_only: true, ..self }
     }
 
-    /// [`Effect::Instance`].
+    /// Plans [`Effect::Instance`].
     pub fn instance(step: Step<Instance>, note: Note, github: AtGitHub) -> Self {
         let event = PlannedEvent::of_instance(&step, note);
         let key = step.before.key();
         Self::of_record("instance", Effect::Instance(Box::new(step), github), key).telling([event])
     }
 
-    /// [`Effect::Silence`], at this heartbeat.
+    /// Plans [`Effect::Silence`], at this heartbeat.
     pub fn silence(step: Step<Instance>, seq: u64, note: Note) -> Self {
         let event = PlannedEvent::of_instance(&step, note);
         let key = step.before.key();
         Self::of_record("silence", Effect::Silence(Box::new(step), seq), key).telling([event])
     }
 
-    /// [`Effect::Disown`], of the write of a machine; other actions stay as they are.
+    /// Turns the planned write of a machine into [`Effect::Disown`]; other actions stay as they are.
     pub fn disowned_by(mut self, request: &Request) -> Self {
         if let Effect::Instance(step, _) = &self.effect {
             self.slots = [step.before.key(), request.key()].map(Slot::Record).into();
@@ -139,7 +138,7 @@ impl Planned {
         self
     }
 
-    /// [`Effect::Request`].
+    /// Plans [`Effect::Request`].
     pub fn request(step: Step<Request>, note: Note) -> Self {
         let event = PlannedEvent::of_request(&step, note);
         let key = step.before.key();
@@ -147,20 +146,20 @@ impl Planned {
         Self { rests_records: true, ..planned }.telling([event])
     }
 
-    /// [`Effect::Launch`].
+    /// Plans [`Effect::Launch`].
     pub fn launch(step: Step<Launch>, note: Note) -> Self {
         let event = PlannedEvent::of_launch(&step, note);
         let key = step.before.key();
         Self::of_record("launch", Effect::Launch(Box::new(step)), key).telling([event])
     }
 
-    /// [`Effect::Pool`].
+    /// Plans [`Effect::Pool`].
     pub fn pool(step: Step<Pool>) -> Self {
         let key = step.before.key();
         Self::of_record("pool", Effect::Pool(Box::new(step)), key).leaders().upkeep()
     }
 
-    /// [`Effect::Pool`], of which people hear.
+    /// Plans [`Effect::Pool`], with events.
     pub fn adoption(step: Step<Pool>, notes: Vec<Note>) -> Self {
         let subject = step.before.key();
         let told = |note| PlannedEvent { subject: subject.clone(), note, from: None, to: None };
@@ -169,12 +168,12 @@ impl Planned {
         Self::of_record("adopt", Effect::Pool(Box::new(step)), key).leaders().upkeep().telling(events)
     }
 
-    /// [`Effect::Resolve`].
+    /// Plans [`Effect::Resolve`].
     pub fn resolve(pool: &Pool) -> Self {
         Self::of_record("resolve", Effect::Resolve(Box::new(pool.clone())), pool.key()).leaders().upkeep()
     }
 
-    /// [`Effect::Claim`].
+    /// Plans [`Effect::Claim`].
     pub fn claim(
         request: Step<Request>,
         machines: Vec<Step<Instance>>,
@@ -195,20 +194,20 @@ impl Planned {
         Self { rests_records: true, ..Self::new("claim", effect, slots) }.telling(events)
     }
 
-    /// [`Effect::Intend`], under this token of the lease.
+    /// Plans [`Effect::Intend`], under this token of the lease.
     pub fn intend(launch: Launch, token: u64) -> Self {
-        // It has no name yet, and other classes are not held up.
+        // It has no name yet, and launches of other classes are not held up.
         let slot = Slot::Launches(launch.resource_class.clone());
         Self::new("intend", Effect::Intend(Box::new(launch), token), [slot]).leaders()
     }
 
-    /// [`Effect::Order`].
+    /// Plans [`Effect::Order`].
     pub fn order(order: LaunchOrder) -> Self {
         let key = order.launch.key();
         Self::of_record("order", Effect::Order(Box::new(order)), key).leaders()
     }
 
-    /// [`Effect::Bind`].
+    /// Plans [`Effect::Bind`].
     pub fn bind(
         launch: Step<Launch>,
         request: Option<Step<Request>>,
@@ -236,32 +235,32 @@ impl Planned {
         Self::new("bind", Effect::Bind { launch, request, machines }, slots).telling(events)
     }
 
-    /// [`Effect::Orphan`].
+    /// Plans [`Effect::Orphan`].
     pub fn orphan(instance: Instance, note: Note) -> Self {
         let key = instance.key();
         let event = PlannedEvent { subject: key.clone(), note, from: None, to: Some("terminated") };
         Self::of_record("orphan", Effect::Orphan(Box::new(instance)), key).leaders().telling([event])
     }
 
-    /// [`Effect::Terminate`].
+    /// Plans [`Effect::Terminate`].
     pub fn terminate(arn: InstanceArn) -> Self {
         let key = Instance::key_of(&arn);
         Self::of_record("terminate", Effect::Terminate(arn), key)
     }
 
-    /// [`Effect::Describe`].
+    /// Plans [`Effect::Describe`].
     pub fn describe_machine(arn: InstanceArn) -> Self {
         let key = Instance::key_of(&arn);
         Self::of_record("describe", Effect::Describe(arn), key).upkeep()
     }
 
-    /// [`Effect::Console`].
+    /// Plans [`Effect::Console`].
     pub fn console(arn: InstanceArn) -> Self {
         let slot = Slot::Console(arn.clone());
         Self::new("console", Effect::Console(arn), [slot]).leaders().upkeep()
     }
 
-    /// [`Effect::Bury`].
+    /// Plans [`Effect::Bury`].
     pub fn bury(step: Step<Instance>) -> Self {
         let key = step.before.key();
         let note = Note::normal("Gone", "its end is confirmed");
@@ -269,7 +268,7 @@ impl Planned {
         Self::of_record("bury", Effect::Bury(Box::new(step)), key).telling([event])
     }
 
-    /// [`Effect::Announce`].
+    /// Plans [`Effect::Announce`].
     pub fn announce(instance: &Instance) -> Self {
         let arn = instance.facts.instance_arn.clone();
         let slot = Slot::Announcement(arn.clone());
@@ -277,25 +276,25 @@ impl Planned {
         Self::new("announce", Effect::Announce(arn, message), [slot]).upkeep()
     }
 
-    /// [`Effect::Receive`].
+    /// Plans [`Effect::Receive`].
     pub fn receive(class: ClassName) -> Self {
         Self::new("receive", Effect::Receive(class.clone()), [Slot::Queue(class)]).upkeep()
     }
 
-    /// [`Effect::Credential`].
+    /// Plans [`Effect::Credential`].
     pub fn credential(step: Step<Instance>, credential: Credential) -> Self {
         let key = step.before.key();
         Self::of_record(credential.kind(), Effect::Credential(Box::new(step), Box::new(credential)), key)
     }
 
-    /// [`Effect::Credential`], before any claim.
+    /// Plans [`Effect::Credential`], before any claim.
     pub fn registered_ahead(step: Step<Instance>, credential: Credential) -> Self {
         let key = step.before.key();
         let effect = Effect::Credential(Box::new(step), Box::new(credential));
         Self::of_record("ahead", effect, key).leaders().upkeep()
     }
 
-    /// [`Effect::Instance`], of a machine whose runner was registered ahead.
+    /// Plans [`Effect::Instance`] for a machine whose runner was registered ahead.
     pub fn ahead(step: Step<Instance>, note: Option<Note>, github: AtGitHub) -> Self {
         let event = note.map(|note| PlannedEvent::of_instance(&step, note));
         let key = step.before.key();
@@ -307,45 +306,45 @@ impl Planned {
             | AtGitHub::Confirm { .. }
             | AtGitHub::Forget { .. } => "ahead",
         };
-        // Of a claim whoever sees it first does it, as with its other writes.
+        // For a claim, the first operator that sees it does it, as with its other writes.
         let at_rest = step.before.run().is_none();
         let upkeep = event.is_none();
         let planned = Self::of_record(kind, Effect::Instance(Box::new(step), github), key).telling(event);
         Self { leader_only: at_rest, upkeep, ..planned }
     }
 
-    /// [`Effect::SweepRunner`].
+    /// Plans [`Effect::SweepRunner`].
     pub fn sweep_runner(instance: &Instance) -> Self {
         let (arn, stale) = (instance.facts.instance_arn.clone(), StaleRunners::of(instance, None));
         Self::of_record("sweep-runner", Effect::SweepRunner(arn, stale), instance.key()).leaders().upkeep()
     }
 
-    /// [`Effect::Look`].
+    /// Plans [`Effect::Look`].
     pub fn look(id: RecordId) -> Self {
         Self::of_record("look", Effect::Look(id.clone()), id).upkeep()
     }
 
-    /// [`Effect::Expire`], as long as its `expiresAt` is this.
+    /// Plans [`Effect::Expire`], conditional on this `expiresAt`.
     pub fn expire(id: RecordId, expires_at: i64) -> Self {
         Self::of_record("expire", Effect::Expire(id.clone(), expires_at), id)
     }
 
-    /// The records among what it holds: what can be read when nobody knows whether it was written.
+    /// Lists the records among its slots: those to read when it is not known whether they were written.
     pub fn records(&self) -> impl Iterator<Item = &RecordId> {
         self.slots.iter().filter_map(Slot::record)
     }
 
-    /// Whether it writes a record, or does something that only its owner does.
+    /// Returns whether it writes a record, or does something that only the record's owner does.
     pub fn holds(&self, record: impl Into<RecordId>) -> bool {
         self.slots.contains(&Slot::Record(record.into()))
     }
 
-    /// What is said of it first.
+    /// Returns the note of its first event.
     pub fn note(&self) -> Option<&Note> {
         self.events.first().map(|event| &event.note)
     }
 
-    /// A line for a person: what would be done.
+    /// Describes the action in one line, for people.
     pub fn describe(&self) -> String {
         let why = self.note().map_or("", |note| note.message.as_str());
         match &self.effect {

@@ -5,29 +5,30 @@ use crate::ports::Machine;
 
 /// The text before the reason in a message.
 const BECAUSE: &str = ", because ";
-/// What stands before the number that waits, in the message of a request that was ready.
+/// The text before the number of missing machines, in the message of a request that was ready.
 const WAITING: &str = "; waiting for ";
-/// A number of machines, for a person.
+/// Formats a number of machines.
 pub(crate) fn machines(count: u32) -> String {
     if count == 1 { "1 machine".into() } else { format!("{count} machines") }
 }
 
-/// The verb of so many machines.
+/// Returns the verb for this number of machines.
 pub(crate) fn are(count: u32) -> &'static str {
     if count == 1 { "is" } else { "are" }
 }
 
-/// The reason that a message gives, if it gives one.
+/// Returns the reason in a message, if there is one.
 pub(crate) fn of(message: &str) -> Option<&str> {
     message.split_once(BECAUSE).map(|(_, why)| why)
 }
 
-/// The reason that a message gives, as the end of another.
+/// Returns the reason in a message, as the end of another message.
 pub(crate) fn because(message: &str) -> String {
     of(message).map(|why| format!("{BECAUSE}{why}")).unwrap_or_default()
 }
 
-/// What a request says that got machines: what it said it waits for, as long as it lacks some, else this.
+/// Returns the message of a request that got machines: the reason in its last message, as long as it lacks some, else
+/// this message.
 pub(crate) fn kept(next: &Request, lack: u32, otherwise: String) -> String {
     match of(&next.status.message) {
         Some(why) if lack > 0 => waits(next, lack, why),
@@ -49,7 +50,7 @@ pub(crate) fn base(message: &str) -> &str {
     message.split_once(WAITING).map_or(message, |(base, _)| base)
 }
 
-/// The ids of machines.
+/// Lists the ids of machines.
 pub(crate) fn named(machines: &[Machine]) -> String {
     let ids: Vec<&InstanceId> = machines.iter().map(|machine| &machine.id).collect();
     ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")

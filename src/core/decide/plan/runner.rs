@@ -1,4 +1,4 @@
-//! What a machine's runner needs of GitHub, taken from the records of its machine, its request and its class.
+//! What does a machine's runner need from GitHub? Taken from the records of its machine, its request and its class.
 
 use std::collections::BTreeSet;
 
@@ -7,16 +7,16 @@ use crate::model::{
     runner_name,
 };
 
-/// What a runner is registered with.
+/// The registration of a runner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunnerConfig {
-    /// The request it serves; its repository is where the runner is registered.
+    /// The request that it serves; its repository is where the runner is registered.
     pub request: RequestKey,
-    /// Every label it gets.
+    /// All labels.
     pub labels: Vec<String>,
     /// The runner group; empty for the default one.
     pub group: String,
-    /// Which kind of credential it registers with.
+    /// The kind of credential that it registers with.
     pub mode: RegistrationMode,
     /// The directories that the class keeps.
     pub keep: Vec<Keep>,
@@ -25,7 +25,7 @@ pub struct RunnerConfig {
 }
 
 impl RunnerConfig {
-    /// The runner of a request of this class.
+    /// Builds the registration of the runner of a request of this class.
     pub(crate) fn of(request: &Request, spec: &PoolSpec) -> Self {
         Self {
             request: request.id.clone(),
@@ -38,36 +38,37 @@ impl RunnerConfig {
     }
 }
 
-/// Which credential a machine lacks.
+/// The credential that a machine lacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Credential {
     /// To register this runner.
     Registration(RunnerConfig),
-    /// To register a runner anew, under the claim's next name: the last one ended without being asked, or without a job.
+    /// To register a runner anew, under the claim's next name: the last one ended without being asked to, or without a
+    /// job.
     Anew {
-        /// What it is to be.
+        /// The new registration.
         runner: RunnerConfig,
-        /// The last one, where GitHub may still list it: it is removed once the box is written.
+        /// The last runner, where GitHub may still list it: it is removed once the box is written.
         dead: Option<StaleRunners>,
     },
-    /// To deregister its runner of this repository.
+    /// To deregister its runner from this repository.
     Removal(Repository),
-    /// To register a runner ahead of a claim, here and in this runner group.
+    /// To register a runner ahead of a claim, at this place and in this runner group.
     Ahead {
-        /// Where.
+        /// The place.
         place: AheadPlace,
         /// The runner group; empty for the default one.
         group: String,
-        /// GitHub's number of the one that it had before, which is removed.
+        /// GitHub's number of its former runner, which is removed.
         former: Option<u64>,
     },
-    /// To keep what its claim wrote: the operator's word on that.
+    /// The operator's decision whether its claim's writes into kept directories may stay.
     Promotion(KeepQuestion),
 }
 
 impl Credential {
-    /// The kind of action, by which failures are counted: no claim waits for what becomes of kept directories, nor for
-    /// a pause after that failed.
+    /// Returns the kind of action by which failures are counted: no claim waits for the decision about kept
+    /// directories, nor for a pause after that decision failed.
     pub(crate) const fn kind(&self) -> &'static str {
         match self {
             Self::Registration(_) | Self::Anew { .. } | Self::Removal(_) | Self::Ahead { .. } => "credential",
@@ -76,10 +77,10 @@ impl Credential {
     }
 }
 
-/// Whether what a claim wrote into kept directories may stay there.
+/// The question whether a claim's writes into kept directories may stay there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeepQuestion {
-    /// The request of the claim; its run is asked for.
+    /// The request of the claim; GitHub is asked for its run.
     pub request: RequestKey,
     /// The directories that the class keeps.
     pub keep: Vec<Keep>,
@@ -92,14 +93,15 @@ pub struct StaleRunners {
     pub place: AheadPlace,
     /// Their names.
     pub names: Vec<String>,
-    /// GitHub's number of one of them, by the word of its agent.
+    /// GitHub's number of one of them, as its agent reports it.
     pub number: Option<u64>,
 }
 
 impl StaleRunners {
-    /// With tokens a claim has one runner. Of single-use ones GitHub drops what served its job: only the last is left.
-    /// Where nobody knows which kind it was, or a claim's runner was registered anew, both are looked for. None without a claim of a request and without a runner
-    /// that was registered ahead of one.
+    /// Lists the runners that a machine's last claim may have left. In token mode a claim has one runner. Of single-use
+    /// runners, GitHub deletes the one that served its job: only the last is left. Where the mode is unknown, or a
+    /// claim's runner was registered anew, both are looked for. Returns none without a claim of a request and without a
+    /// runner that was registered ahead of one.
     pub(crate) fn of(instance: &Instance, mode: Option<RegistrationMode>) -> Option<Self> {
         let ahead = instance.ahead.iter().map(|ahead| Ahead::name_of(&ahead.id));
         let Some(claim) = &instance.claim else {
@@ -118,38 +120,39 @@ impl StaleRunners {
     }
 }
 
-/// What is done about a machine's runner together with the write of its record.
+/// The GitHub step that goes with the write of a machine's record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AtGitHub {
     /// Nothing.
     Nothing,
-    /// The machine is given back: what removes its runner from this repository goes with the write if it is at hand.
+    /// The machine is given back: the credential that removes its runner from this repository goes with the write if it
+    /// is at hand.
     AttachRemoval(Repository),
-    /// The machine goes to the pool: these are removed first, or GitHub itself says that they are gone, however sure
-    /// its agent is.
+    /// The machine goes to the pool: these runners are removed first, or GitHub itself confirms that they are gone,
+    /// however sure its agent is.
     ConfirmRemoved(StaleRunners),
-    /// GitHub must know the runner of this number by this name, and that it listens.
+    /// GitHub must know the runner of this number by this name, and list it as listening.
     Confirm {
         /// Where it was registered.
         place: AheadPlace,
-        /// GitHub's number of it, by the word of its agent.
+        /// GitHub's number of it, as its agent reports it.
         number: u64,
         /// Its name.
         name: String,
     },
-    /// This runner, which was registered ahead, gets the labels of its claim; its run is asked for before.
+    /// This runner, which was registered ahead, gets the labels of its claim; GitHub is asked for its run before.
     Label {
-        /// What the claim's runner is to be.
+        /// The registration of the claim's runner.
         runner: RunnerConfig,
         /// GitHub's number of it.
         number: u64,
     },
-    /// A runner that was registered ahead is deleted. What registers the claim's own goes with the write if it is at
-    /// hand.
+    /// A runner that was registered ahead is deleted. The credential that registers the claim's own runner goes with
+    /// the write if it is at hand.
     Forget {
-        /// Where it is, and GitHub's number of it, once GitHub confirmed that.
+        /// Its place and GitHub's number of it, once GitHub confirmed that.
         number: Option<(AheadPlace, u64)>,
-        /// Of a claim, what its runner is to be.
+        /// For a claim, the registration of its runner.
         runner: Option<RunnerConfig>,
     },
 }

@@ -1,4 +1,4 @@
-//! Why a request is refused: for what it says, for what its class lets it have, or for what EC2 says of its choice.
+//! Why is a request refused? For its own contents, for the limits of its class, or for EC2's response to its choice.
 
 use crate::decide::capacity;
 use crate::decide::context::Context;
@@ -10,8 +10,8 @@ use crate::yard::Yard;
 
 use super::is_live;
 
-/// Why a new request is refused: one word and a sentence. None when it is not, or when its class must be read again
-/// before it counts as unknown.
+/// Returns why a new request is refused: one word and a sentence. None when it is not refused, or when its class must
+/// be read again before it counts as unknown.
 pub(in crate::decide) fn refused(cx: &Context<'_>, request: &Request) -> Option<(&'static str, String)> {
     let intent = &request.intent;
     let class = Yard::class_of(request);
@@ -69,7 +69,7 @@ pub(in crate::decide) fn refused(cx: &Context<'_>, request: &Request) -> Option<
     })
 }
 
-/// Why a class with `sharing` refuses a new request: its priority, or a quota that it can never fit in.
+/// Returns why a class with `sharing` refuses a new request: its priority, or a quota that it can never fit in.
 fn unfair(cx: &Context<'_>, request: &Request, spec: &PoolSpec) -> Option<(&'static str, String)> {
     let (intent, id) = (&request.intent, &request.id);
     let sharing = spec.sharing.as_ref()?;
@@ -86,7 +86,8 @@ fn unfair(cx: &Context<'_>, request: &Request, spec: &PoolSpec) -> Option<(&'sta
     })
 }
 
-/// What EC2 says of a request that waits for machines which it refuses to launch, because of what the request chose.
+/// Returns EC2's error message for a request that waits for machines which EC2 refuses to launch because of the
+/// request's own choice.
 pub(super) fn unlaunchable(cx: &Context<'_>, request: &Request) -> Option<String> {
     match request.phase() {
         Phase::Pending | Phase::Fulfilling => {}
@@ -97,7 +98,7 @@ pub(super) fn unlaunchable(cx: &Context<'_>, request: &Request) -> Option<String
     capacity::refused_choice(cx, class, request, spec).map(|why| format!("EC2: {why}"))
 }
 
-/// What is wrong with an intent, whatever its class.
+/// Returns the fault of an intent, whatever its class.
 fn invalid(intent: &Intent) -> Option<String> {
     if let Some(why) = intent.allowed_instance_types.as_ref().and_then(InstanceTypes::out_of_bounds) {
         return Some(format!("allowedInstanceTypes: {why}"));

@@ -1,4 +1,4 @@
-//! Says on a ready request that its maximum runtime is about to be over, so that somebody can have it extended.
+//! Warns on a ready request that its maximum runtime is almost over, so that a person can extend it.
 
 use std::time::Duration;
 
@@ -10,17 +10,17 @@ use crate::decide::health::runtime;
 use crate::decide::{Note, Plan};
 use crate::model::{ConditionType, Request, Status};
 
-/// How long before the end it is said. Of a maximum runtime of less than twice that, at its half.
+/// How long before the end the warning is written. For a maximum runtime of less than twice this time, at half of it.
 const SAID_BEFORE: Duration = Duration::from_secs(300);
 
-/// When it is said that a ready request ends.
+/// Returns when the warning of a ready request is written.
 pub(super) fn said_at(cx: &Context<'_>, request: &Request) -> Option<Timestamp> {
     let (begun, end) = (request.status.ready_at?, runtime::ends_at(cx, request)?);
     let half = Duration::try_from(end.duration_since(begun)).unwrap_or_default() / 2;
     Some(end.saturating_sub(SAID_BEFORE.min(half)).unwrap_or(end))
 }
 
-/// Says once for each end that it is near, and takes it back where the end was moved on.
+/// Writes the warning once for each end, and withdraws it where the end was extended.
 pub(super) fn say(cx: &Context<'_>, request: &Request) -> Option<Plan> {
     let (due, end) = (said_at(cx, request)? <= cx.now.wall, runtime::ends_at(cx, request)?);
     let message = format!("its maximum runtime is over at {end}");
@@ -40,13 +40,13 @@ pub(super) fn say(cx: &Context<'_>, request: &Request) -> Option<Plan> {
     }
 }
 
-/// What the request says of its end, if it says anything.
+/// Returns the current warning of a request, if there is one.
 fn said(status: &Status) -> Option<&str> {
     let ends = status.conditions.iter().find(|one| one.condition_type == ConditionType::RuntimeEnds)?;
     Some(&ends.message)
 }
 
-/// Says no more that it ends.
+/// Withdraws the warning.
 pub(super) fn take_back(status: &mut Status) {
     status.conditions.retain(|one| one.condition_type != ConditionType::RuntimeEnds);
 }

@@ -12,15 +12,15 @@ use crate::decide::plan::reason::machines;
 use crate::decide::{Note, Plan};
 use crate::yard::Yard;
 
-/// The end of a request of which a person asked that it fail.
+/// Fails a request where a person asked for it.
 pub(super) fn failed_by_person(cx: &Context<'_>, request: &Request) -> Option<Plan> {
     request.intent.fail_requested_at?;
     let by = request.intent.fail_requested_by.as_deref().unwrap_or("a person");
     Some(fail(cx, request, "FailedByPerson", format!("failed by {by}")))
 }
 
-/// Judges a changed intent: a higher count within the class's `max` and a higher maximum runtime within the class's are
-/// accepted, any other change is ignored and reported.
+/// Judges a changed intent: accepts a higher count within the class's `max` and a higher maximum runtime within the
+/// class's limit, and ignores and reports any other change.
 pub(super) fn edited(cx: &Context<'_>, request: &Request) -> Option<Plan> {
     let (intent, now) = (&request.intent, cx.now.wall);
     if let Some(count) = raised_count(cx, request) {
@@ -64,20 +64,20 @@ pub(super) fn edited(cx: &Context<'_>, request: &Request) -> Option<Plan> {
     }))
 }
 
-/// Accepts a raised maximum runtime: its end is not near any more.
+/// Accepts a raised maximum runtime and withdraws the warning of its end.
 fn raise_runtime(next: &mut Request) {
     next.raise_runtime();
     ending::take_back(&mut next.status);
 }
 
-/// The count that is asked for instead of the accepted one, if it is accepted too.
+/// Returns the count in the changed intent, if it is accepted too.
 fn raised_count(cx: &Context<'_>, request: &Request) -> Option<u32> {
     let written = request.written.as_ref()?.count;
     let most = cx.yard.pool(&Yard::class_of(request)?)?.spec.max.min(MOST_MACHINES);
     (written > request.intent.count && written <= most).then_some(written)
 }
 
-/// The maximum runtime in minutes that is asked for instead of the one that counts, if it is accepted too.
+/// Returns the maximum runtime in minutes in the changed intent, if it is accepted too.
 fn raised_runtime(cx: &Context<'_>, request: &Request) -> Option<u64> {
     let written = request.written.as_ref()?.max_runtime_minutes?;
     let spec = &cx.yard.pool(&Yard::class_of(request)?)?.spec;
@@ -101,7 +101,7 @@ fn tell_ignored(next: &mut Request, now: Timestamp) {
     }
 }
 
-/// The reported message about ignored changes, if there is one.
+/// Returns the reported message about ignored changes, if there is one.
 fn told(request: &Request) -> Option<&str> {
     let ignored = |c: &&Condition| c.condition_type == ConditionType::IntentIgnored && c.status;
     request.status.conditions.iter().find(ignored).map(|condition| condition.message.as_str())

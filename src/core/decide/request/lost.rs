@@ -1,5 +1,5 @@
-//! What a request lost: machines that are gone leave its list, and one that was ready says so until it has its number
-//! again.
+//! The machines that a request lost: they leave its list, and a request that was ready reports them until it has its
+//! number of machines again.
 
 use jiff::Timestamp;
 
@@ -11,10 +11,10 @@ use crate::yard::{Holding, Lost, gives_back, target};
 
 use super::write;
 
-/// The most machines of one request whose runners' words are told.
+/// The most machines of one request whose runner problems are shown.
 const SHOWN: usize = 3;
 
-/// Reports when a ready request lost a machine, why, and when it has its number again.
+/// Reports when a ready request lost a machine, why, and when it has its number of machines again.
 pub(super) fn degraded(cx: &Context<'_>, request: &Request, holding: &Holding<'_>) -> Plan {
     let now = cx.now.wall;
     let is = is_degraded(request);
@@ -32,7 +32,7 @@ pub(super) fn degraded(cx: &Context<'_>, request: &Request, holding: &Holding<'_
         });
     }
     if !holding.lost.is_empty() {
-        // Lost machines leave the list, so that the list counts what the request holds.
+        // Lost machines leave the list, so that the list counts the machines that the request holds.
         let note = Note::warning("Degraded", loss(holding));
         let key = &request.id;
         return write(cx, request, note, |next| {
@@ -58,7 +58,7 @@ pub(super) fn degraded(cx: &Context<'_>, request: &Request, holding: &Holding<'_
     Plan::default()
 }
 
-/// The machines that run, and whose runners do not listen any more, in words; and why the first does not.
+/// Describes the running machines whose runners no longer listen, and the problem of the first one.
 fn troubled(cx: &Context<'_>, holding: &Holding<'_>) -> Option<(TroubleKind, String)> {
     let of = |id: &&InstanceId| {
         let tracked = cx.yard.by_id(id)?;
@@ -78,7 +78,7 @@ fn troubled(cx: &Context<'_>, holding: &Holding<'_>) -> Option<(TroubleKind, Str
     Some((kind, format!("{what} not listen: {}; {}", words.join("; "), kind.what_next())))
 }
 
-/// The reason of the condition.
+/// Returns the reason of the condition.
 const fn reason_of(kind: TroubleKind) -> &'static str {
     match kind {
         TroubleKind::Unreachable => "RunnerUnreachable",
@@ -87,7 +87,7 @@ const fn reason_of(kind: TroubleKind) -> &'static str {
     }
 }
 
-/// Whether EC2 said that it ends a machine.
+/// Returns whether EC2 announced that it ends a machine.
 fn is_interrupted(cx: &Context<'_>, id: &InstanceId) -> bool {
     cx.yard.by_id(id).is_some_and(crate::yard::Tracked::is_interrupted)
 }
@@ -96,7 +96,7 @@ fn is_degraded(request: &Request) -> bool {
     request.status.conditions.iter().any(|c| c.condition_type == ConditionType::Degraded && c.status)
 }
 
-/// Which machines were lost, for a person.
+/// Describes which machines were lost, for people.
 fn loss(holding: &Holding<'_>) -> String {
     let reason = |lost: &Lost<'_>| lost.reason.map_or("gone", |reason| reason.as_str());
     let lost: Vec<String> =
@@ -104,7 +104,7 @@ fn loss(holding: &Holding<'_>) -> String {
     format!("lost {}; to be replaced", lost.join(", "))
 }
 
-/// Says that a request that was ready lost machines, and why.
+/// Marks a request that was ready as degraded by lost machines, with the reason.
 fn degrade(next: &mut Request, holding: &Holding<'_>, now: Timestamp) {
     let cause = holding.lost.iter().find_map(|lost| lost.reason).map_or("gone", |reason| reason.as_str());
     next.status.set_condition(ConditionType::Degraded, true, cause, loss(holding), now);
@@ -112,8 +112,8 @@ fn degrade(next: &mut Request, holding: &Holding<'_>, now: Timestamp) {
 }
 
 /// Removes machines that are proved lost from a request's list. A releasing request keeps those that are still being
-/// cleaned, because it is not released before they are. A request that was ready reports what it lost. The claim ids
-/// stay, because the machine is released by its claim id.
+/// cleaned, because it is not released before they are. A request that was ready reports the machines that it lost. The
+/// claim ids stay, because a machine is released by its claim id.
 pub(in crate::decide) fn drop_lost(
     cx: &Context<'_>,
     key: &RequestKey,

@@ -1,5 +1,5 @@
-//! The end of a request: it waits until everything it held is pooled or ended, and its record goes when its time is
-//! over.
+//! The end of a request: it waits until everything that it held is pooled or ended, and its record expires when its
+//! time is over.
 
 use std::time::Duration;
 
@@ -14,18 +14,19 @@ use crate::yard::Holding;
 
 use super::{KEPT, drop_lost, write};
 
-/// How often the list of a request that gives back is written at most: its machines come back one by one, and each
-/// would cost a write. Whoever waits for one of them has it taken off the list at once ([`super::flush_returned`]).
+/// The shortest interval between two writes of the list of a request that returns its machines: they come back one by
+/// one, and each would cost a write. A request that waits for one of them has it removed from the list at once
+/// ([`super::flush_returned`]).
 const GIVEN_BACK_EVERY: Duration = Duration::from_secs(1);
 
-/// Why a request is released, for a person.
+/// Returns why a request is released, for people.
 pub(super) fn released_because(request: &Request) -> &'static str {
     match (request.intent.desired, request.status.released_by) {
         (Desired::Released, _) => "released",
         (Desired::Provisioned, Some(ReleasedBy::MaxRuntime)) => "its maximum runtime is over",
         (Desired::Provisioned, Some(ReleasedBy::RunEnded)) => "GitHub says that its run is over",
         (Desired::Provisioned, Some(ReleasedBy::Superseded)) => "superseded by a newer attempt",
-        // An operator of an earlier version did not write why.
+        // An operator of an earlier version did not store the reason.
         (Desired::Provisioned, None) => "superseded by a newer attempt, or over its time",
     }
 }
@@ -76,7 +77,7 @@ pub(super) fn release(
     plan
 }
 
-/// When a release checks unreadable machines again, and its message until then.
+/// Adds when a release checks unreadable machines again, and its message until then.
 fn waits_for_unread(cx: &Context<'_>, key: &RequestKey, account: &Account<'_>, plan: &mut Plan) {
     for (id, until) in &account.waits {
         plan.wake_at(cx.now.when(*until));
@@ -97,7 +98,7 @@ fn returning(cx: &Context<'_>, key: &RequestKey, request: &Request, holding: &Ho
     let mut plan = Plan::default();
     let back = holding.lost.iter().filter(|lost| !lost.out).count();
     let written = request.updated_at.map(|at| cx.now.wall.duration_since(at));
-    // A time in the future is another operator's clock and is not waited for.
+    // A time in the future comes from another operator's clock and is not waited for.
     let since = written.and_then(|since| Duration::try_from(since).ok()).unwrap_or(GIVEN_BACK_EVERY);
     if back > 0 && since < GIVEN_BACK_EVERY {
         plan.wake_at(cx.now.mono + (GIVEN_BACK_EVERY - since));
@@ -114,8 +115,8 @@ fn returning(cx: &Context<'_>, key: &RequestKey, request: &Request, holding: &Ho
     plan
 }
 
-/// An ended request: `Released` and `Failed` never change again; the list of a failed one is emptied once everything is
-/// given back.
+/// Handles an ended request: `Released` and `Failed` never change again; the list of a failed one is emptied once all
+/// machines are given back.
 pub(super) fn over(cx: &Context<'_>, key: &RequestKey, request: &Request, holding: &Holding<'_>) -> Plan {
     if !request.status.instances.is_empty() {
         let account = Account::of(cx, request, holding);

@@ -34,7 +34,7 @@ fn degraded(request: &Request) -> Option<(bool, String)> {
     request.status.conditions.iter().find(of).map(|c| (c.status, c.reason.clone()))
 }
 
-/// A new request, as a workflow writes it.
+/// Builds a new request, as a workflow writes it.
 fn new(more: serde_json::Value) -> Request {
     let mut request = request("1", 1, more);
     request.status = crate::model::Status::default();
@@ -99,7 +99,7 @@ fn a_request_waits_for_an_unreadable_class_until_its_deadline_without_a_read_loo
     }
 }
 
-/// What condition `Accepted` of a request says, and why.
+/// Returns the condition `Accepted` of a request, and its reason.
 fn accepted(request: &Request) -> Option<(bool, String)> {
     let of = |c: &&crate::model::Condition| c.condition_type == ConditionType::Accepted;
     request.status.conditions.iter().find(of).map(|c| (c.status, c.reason.clone()))
@@ -228,7 +228,7 @@ fn one_that_was_content_with_less_replaces_every_machine_it_loses_and_wants_no_m
         scene.add(running(name).ended(Reason::Vanished).with(|i| i.version = 6));
     }
     assert_eq!(lacks(&scene), 2);
-    // One can be replaced now; the other is still lacking then.
+    // One can be replaced now; the other is still missing then.
     scene.add(machine("i-9").pooled());
     let actions = scene.served();
     scene.apply(&actions);
@@ -304,7 +304,7 @@ fn a_loss_that_is_replaced_in_the_same_moment_is_still_told() {
 
 #[test]
 fn an_image_of_a_machine_from_before_its_claim_proves_no_loss() {
-    // Another operator claimed the machine in the write that made its version 5; its version 4 was the pooled one.
+    // Another operator claimed the machine in the write that made its version 5; in its version 4 it was pooled.
     let request = holding("1", 1, &["i-1"], json!({}));
     let mut scene =
         yard(request, vec![machine("i-1").pooled().with(|i| i.version = 4), machine("i-2").pooled()]);
@@ -397,7 +397,7 @@ fn released_only_when_no_machine_is_out() {
     scene.apply(&actions);
     let list = |scene: &Scene| scene.yard.request(&ask("1")).unwrap().status.instances.clone();
     assert_eq!(list(&scene), names.map(id));
-    // One is cleaned, one ends, one is still at it: the list empties as they come back.
+    // One is cleaned, one ends, one still serves: the list empties as they come back.
     scene.add(machine("i-1").cleaning(&ask("1")).with(|i| i.version = 6));
     let plan = scene.of_request("1");
     assert_eq!((plan.actions.len(), plan.wake), (0, None), "nothing is back");
@@ -527,9 +527,9 @@ fn a_request_that_never_ends_is_released_when_its_maximum_runtime_is_over() {
     assert_eq!(answer(&scene.of_request("1")).0.after.phase(), Phase::Releasing);
 }
 
-/// Class `linux` with two places, of which request 9 has one; request 1 asks for two machines for a minute and has the
-/// other one, whose runner listens since the beginning. Request 9 gives its machine back after 40 s, so that request 1 is
-/// ready then.
+/// Creates class `linux` with two machines: request 9 has one; request 1 asks for two machines for a minute and has the
+/// other one, whose runner listens since the beginning. Request 9 gives its machine back after 40 s, so that request 1
+/// is ready then.
 fn ready_after_40_seconds() -> Scene {
     let mut scene = Scene::with(json!({"max": 2}));
     scene.put(&holding("9", 1, &["i-9"], json!({"phase": "Ready", "readyAt": at(-50)})));

@@ -40,7 +40,8 @@ fn provision() -> WorkflowJob {
     job("provision", HOSTED, JobState::Succeeded, 1, Some((90, 110)))
 }
 
-/// The first attempt: a job that asked, one beside it that failed, and two on our machines, one of which failed.
+/// Returns the first attempt: a job that requested machines, one beside it that failed, and two on our machines, of
+/// which one failed.
 fn first() -> Vec<WorkflowJob> {
     vec![
         provision(),

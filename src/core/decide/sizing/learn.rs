@@ -1,4 +1,4 @@
-//! What a class remembers of past demand, hour by hour, and the number that follows from it now.
+//! The past demand that a class remembers, hour by hour, and the number that follows from it now.
 
 use std::time::Duration;
 
@@ -13,19 +13,19 @@ use super::pace;
 
 const HOUR: i64 = 3600;
 
-/// The zone whose hours of the week a class has: that of its first schedule, else UTC.
+/// Returns the zone of a class's hours of the week: that of its first schedule, else UTC.
 pub fn zone_of(spec: &PoolSpec) -> TimeZone {
     let named = spec.schedules.first().and_then(|schedule| TimeZone::get(&schedule.time_zone).ok());
     named.unwrap_or(TimeZone::UTC)
 }
 
-/// The beginning of the hour of a moment.
+/// Returns the beginning of the hour that contains a moment.
 fn hour(at: Timestamp) -> Timestamp {
     Timestamp::from_second(at.as_second().div_euclid(HOUR) * HOUR).unwrap_or(at)
 }
 
-/// Demand with the whole hours until now learned from these uses, which are in the order of time and begin well before
-/// the first new hour; none when there is no new hour. `from` is the earliest moment of which every use is known.
+/// Learns the whole hours until now from these uses, which are in the order of time and begin well before the first new
+/// hour; returns none when there is no new hour. `from` is the earliest moment from which every use is known.
 pub fn learned(
     demand: Option<&Demand>,
     uses: &[Use],
@@ -39,7 +39,7 @@ pub fn learned(
     if begin >= until {
         return None;
     }
-    // Hours that nobody can know any more are as if they had not been: what was learned before them moves up.
+    // Hours whose uses are lost are treated as if they had not existed: the demand learned before them moves up.
     let missed = demand.map_or(jiff::SignedDuration::ZERO, |demand| begin.duration_since(demand.until));
     let since = demand.map_or(begin, |demand| demand.since.saturating_add(missed).unwrap_or(begin));
     let mut bins = demand.map(|demand| demand.bins.clone()).unwrap_or_default();
@@ -55,7 +55,7 @@ pub fn learned(
     Some(Demand { since, until, bins, pace })
 }
 
-/// What the hours that are learned anew held counts for three quarters, and at last for nothing.
+/// Multiplies the counts of the hours that are learned anew by three quarters, and drops those that reach nothing.
 fn forget(bins: &mut Bins, begin: Timestamp, until: Timestamp, zone: &TimeZone) {
     let mut at = begin;
     while at < until {
@@ -104,7 +104,7 @@ mod tests {
         let week = [use_at("2026-10-26T08:10:00Z")];
         let second = learn(Some(&first), &week, from, "2026-10-26T09:00:00Z").unwrap();
         assert_eq!(String::from(second.bins.clone()), "8=2:175");
-        // Nothing is known of the next three weeks: they are as if they had not been.
+        // Nothing is known of the next three weeks: they are treated as if they had not existed.
         let later = learn(Some(&second), &[], at("2026-11-16T09:00:00Z"), "2026-11-16T10:00:00Z").unwrap();
         assert_eq!(later.until.duration_since(later.since).as_hours(), 7 * 24 + 2);
     }

@@ -1,11 +1,11 @@
-//! The counts for the hours of a week that keep a promise with the fewest idle hours: the next idle machine always goes
-//! where it saves most late requests.
+//! Computes the counts for the hours of a week that keep a promise with the fewest idle hours: the next idle machine
+//! always goes to the hour where it saves most late requests.
 
 use crate::model::{Bins, HOURS};
 
 use super::LATE;
 
-/// What is promised.
+/// The promise to keep.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Promise {
     /// The least and the greatest count.
@@ -14,7 +14,7 @@ pub struct Promise {
     pub most_hours: Option<f64>,
     /// The share of requests that may be late.
     pub late: f64,
-    /// Whether an hour is told apart from its neighbours and from other days like it; else they tell of each other.
+    /// Whether an hour is judged by itself; else its neighbours and other days like it contribute to it.
     pub apart: bool,
 }
 
@@ -29,14 +29,14 @@ impl Default for Promise {
 pub struct Levels {
     /// The count of each hour, Monday 00:00 first.
     pub by_hour: Vec<u32>,
-    /// The share of the requests remembered that would have been late with them.
+    /// The share of the remembered requests that would have been late with these counts.
     pub late: f64,
-    /// Whether the cap ended it before the promise was kept.
+    /// Whether the cap stopped it before the promise was kept.
     pub capped: bool,
 }
 
-/// How much an hour tells of another one, by their distance: a bell of two hours. Days that are working days, or days
-/// off, tell of each other as of themselves: a few weeks are too few to tell a Monday from a Tuesday.
+/// The weight with which an hour contributes to another one, by their distance: a bell of two hours. Working days
+/// contribute to each other in full, and so do days off: a few weeks are too few to tell a Monday from a Tuesday.
 const NEAR: [f64; 7] = [1.0, 0.88, 0.61, 0.32, 0.14, 0.04, 0.01];
 /// A need that was seen in fewer hours of the week is an incident and not a habit.
 const HABIT: usize = 3;
@@ -46,23 +46,23 @@ pub(super) type Needs = Vec<(u32, f64)>;
 
 /// A part of the time that has one count.
 pub(super) struct Part {
-    /// Its hours in a week.
+    /// Its hours per week.
     pub(super) hours: f64,
-    /// What it may expect.
+    /// The needs that it may expect.
     pub(super) needs: Needs,
 }
 
-/// What [`greedy`] found.
+/// The result of [`greedy`].
 pub(super) struct Found {
     /// The count of each part.
     pub(super) counts: Vec<u32>,
     /// The share of requests that would be late.
     pub(super) late: f64,
-    /// Whether the cap ended it.
+    /// Whether the cap stopped it.
     pub(super) capped: bool,
 }
 
-/// The best counts for what is remembered.
+/// Computes the best counts for the remembered needs.
 pub fn levels(bins: &Bins, promise: Promise) -> Levels {
     let smooth = if promise.apart { apart(bins) } else { smoothed(&habits(bins)) };
     let parts: Vec<Part> = smooth.into_iter().map(|needs| Part { hours: 1.0, needs }).collect();
@@ -113,7 +113,7 @@ pub(super) fn greedy(parts: &[Part], promise: Promise) -> Found {
     Found { counts, late, capped }
 }
 
-/// Without the needs above the greatest that was a habit: one burst must not keep machines idle for weeks.
+/// Removes the needs above the greatest habitual one: one burst must not keep machines idle for weeks.
 fn habits(bins: &Bins) -> Bins {
     let seen = |need: u32| bins.0.values().filter(|bin| bin.keys().next_back() >= Some(&need)).count();
     let needs: std::collections::BTreeSet<u32> =
@@ -123,7 +123,7 @@ fn habits(bins: &Bins) -> Bins {
     Bins(kept.collect())
 }
 
-/// What was seen in each hour, and nothing else.
+/// Returns the needs seen in each hour, and nothing else.
 fn apart(bins: &Bins) -> Vec<Needs> {
     let one = |hour: u16| {
         let needs = bins.0.get(&hour).into_iter().flatten();
@@ -132,7 +132,8 @@ fn apart(bins: &Bins) -> Vec<Needs> {
     (0..HOURS).map(one).collect()
 }
 
-/// What each hour may expect: what was seen in it, and for less what was seen near it and on days like it.
+/// Returns the needs that each hour may expect: those seen in it, and with less weight those seen near it and on days
+/// like it.
 fn smoothed(bins: &Bins) -> Vec<Needs> {
     let hours = i32::from(HOURS);
     let of = |hour: i32| bins.0.get(&(hour.rem_euclid(hours) as u16));

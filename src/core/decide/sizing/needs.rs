@@ -1,5 +1,5 @@
-//! What each request would have needed: the least number of idle machines, kept all along, with which it would have
-//! been served at once. No distribution is assumed: the class is played once for each number.
+//! What would each request have needed? The least number of idle machines, kept all along, with which it would have
+//! been served at once. No distribution is assumed: the class is simulated once for each number.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -12,16 +12,16 @@ use crate::model::{MOST_NEED, after};
 /// One request's use of machines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Use {
-    /// When it asked.
+    /// When the request was made.
     pub at: Timestamp,
-    /// For how many.
+    /// How many machines it requested.
     pub count: u32,
-    /// When they were clean again; none where they never were.
+    /// When the machines were clean again; none where they never were.
     pub back: Option<Timestamp>,
 }
 
-/// The need of each, in the order given, which is that of time. `lead` is the time from a launch until its machine is
-/// free, `idle` how long a machine stays free beyond the number that is kept.
+/// Computes the need of each use, in the given order, which is that of time. `lead` is the time from a launch until its
+/// machine is free, `idle` how long a machine stays free beyond the number that is kept.
 ///
 /// # Guarantees
 /// A need is at most [`MOST_NEED`]; above 8 it is rounded up to the next number that is tried.
@@ -43,17 +43,17 @@ pub fn needs(uses: &[Use], lead: Duration, idle: Duration) -> Vec<u32> {
     needs
 }
 
-/// The numbers that are tried: each up to 8, then four for each doubling.
+/// Lists the numbers that are tried: each up to 8, then four for each doubling.
 fn ladder() -> impl Iterator<Item = u32> {
     let coarse = (3..10).flat_map(|power| (5..=8).map(move |part| part << (power - 2)));
     (0..=8).chain(coarse)
 }
 
-/// Whether each would have been served at once with so many kept.
+/// Simulates the class with this many kept machines; returns for each use whether it would have been served at once.
 fn served_at_once(uses: &[Use], kept: u32, lead: Duration, idle: Duration) -> Vec<bool> {
     let Some(first) = uses.first() else { return Vec::new() };
     let kept = kept as usize;
-    // When each free machine became so, the oldest first.
+    // The time at which each free machine became free, the oldest first.
     let mut free: VecDeque<Timestamp> = std::iter::repeat_n(first.at, kept).collect();
     let mut coming: BinaryHeap<Reverse<(Timestamp, u32, bool)>> = BinaryHeap::new();
     let mut booting = 0_usize;

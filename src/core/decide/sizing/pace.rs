@@ -1,5 +1,5 @@
-//! How busy a class is: the requests that an hour would bring by what came lately and by what usually comes at this time
-//! of the week. What was needed is remembered by that level, so a quiet Monday keeps what quiet hours need.
+//! How busy is a class? The requests that an hour would bring, by recent requests and by the usual requests at this
+//! time of the week. Needs are remembered by that level, so a quiet Monday keeps as many machines as quiet hours need.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,18 +15,18 @@ use crate::decide::sizing::hours::hour_of_week;
 
 /// The time for which a number is set.
 pub const QUARTER: Duration = Duration::from_secs(15 * 60);
-/// What usually comes counts for so much,
+/// The weight of the usual requests,
 const USUAL: f64 = 0.45;
-/// and what came lately: after which seconds a request counts for half, and for how much that is taken.
+/// and of the recent ones: after how many seconds a request counts for half, and the weight of that sum.
 const LATELY: [(f64, f64); 4] = [(900.0, 0.15), (7200.0, 0.15), (21_600.0, 0.15), (86_400.0, 0.10)];
-/// Requests an hour of which no class is ever free.
+/// The requests an hour that every class may expect at least.
 const LEAST: f64 = 0.08;
-/// Demand of fewer days does not know what usually comes.
+/// Demand that covers less than this does not know the usual requests.
 const WEEK: i64 = 7 * 24 * 3600;
-/// How much a level tells of another one, by their distance.
+/// The weight with which a level contributes to another one, by their distance.
 const NEAR: [f64; 4] = [1.0, 0.80, 0.41, 0.14];
 
-/// What came lately.
+/// The recent requests.
 #[derive(Clone, Copy, Debug)]
 pub struct Recent {
     sums: [f64; 4],
@@ -34,7 +34,7 @@ pub struct Recent {
 }
 
 impl Recent {
-    /// As it is remembered, at the end of the demand.
+    /// Returns the remembered sums, at the end of the demand.
     pub fn of(demand: &Demand) -> Self {
         Self { sums: demand.pace.recent.map(|sum| sum as f64 / 1000.0), at: demand.until }
     }
@@ -48,7 +48,7 @@ impl Recent {
         Self { sums, at: self.at.max(at) }
     }
 
-    /// With the requests that came since, in their order, up to a moment.
+    /// Adds the requests made since, in their order, up to a moment.
     #[must_use]
     pub fn with(self, uses: &[Use], until: Timestamp) -> Self {
         let news = uses.iter().filter(|one| one.at >= self.at && one.at < until);
@@ -60,7 +60,7 @@ impl Recent {
         sums.at(until)
     }
 
-    /// Requests an hour, by each of the sums.
+    /// Returns the requests an hour, by each of the sums.
     fn hourly(&self) -> [f64; 4] {
         let mut rates = self.sums;
         for (rate, (half, _)) in rates.iter_mut().zip(LATELY) {
@@ -70,8 +70,8 @@ impl Recent {
     }
 }
 
-/// Requests an hour that usually come in the quarter that begins at a moment. Working days tell of each other, and so do
-/// days off, and an hour of its neighbours.
+/// Returns the usual requests an hour in the quarter that begins at a moment. Working days contribute to each other,
+/// and so do days off; an hour's neighbours contribute too.
 fn usual(demand: &Demand, at: Timestamp, zone: &TimeZone) -> f64 {
     let hour = i32::from(hour_of_week(at, zone));
     let into = (at.as_second().rem_euclid(3600) as f64 + 450.0) / 3600.0;
@@ -90,33 +90,33 @@ fn usual(demand: &Demand, at: Timestamp, zone: &TimeZone) -> f64 {
             weights += weight;
         }
     }
-    // Each week before counts for three quarters of the one after it.
+    // Each week counts for three quarters of the one after it.
     let weeks = demand.until.duration_since(demand.since).as_secs_f64() / WEEK as f64;
     let counted = (1.0 - 0.75_f64.powf(weeks)) / 0.25;
     sum / weights / counted.max(1.0)
 }
 
-/// Requests an hour that are expected in the quarter that begins at a moment.
+/// Returns the expected requests an hour in the quarter that begins at a moment.
 pub fn expected(demand: &Demand, recent: &Recent, at: Timestamp, zone: &TimeZone) -> f64 {
     let lately = recent.at(at).hourly();
     let part: f64 = lately.iter().zip(LATELY).map(|(rate, (_, weight))| rate * weight).sum();
     LEAST + USUAL * usual(demand, at, zone) + part
 }
 
-/// The same for a moment to come, of whose day no more is known than of today.
+/// Returns the same for a future moment, whose day is known no better than from today.
 pub fn foreseen(demand: &Demand, recent: &Recent, at: Timestamp, zone: &TimeZone) -> f64 {
     let (day, weight) = (recent.hourly()[3], LATELY[3].1);
     LEAST + (1.0 - weight) * usual(demand, at, zone) + weight * day
 }
 
-/// The level of so many requests an hour.
+/// Returns the level of this many requests an hour.
 pub fn level_of(rate: f64) -> i16 {
     let level = (2.0 * rate.max(1e-3).log2()).floor();
     (level as i16).clamp(PACE_LEVELS.0, PACE_LEVELS.1)
 }
 
-/// What is remembered by level once the hours from `begin` to `until` are learned. `uses` are those of these hours, each
-/// with its need.
+/// Returns the needs remembered by level once the hours from `begin` to `until` are learned. `uses` are those of these
+/// hours, each with its need.
 pub(super) fn learned(
     demand: Option<&Demand>,
     uses: &[(Use, u32)],
@@ -151,7 +151,7 @@ pub(super) fn learned(
     pace
 }
 
-/// A week begins: what was before counts for three quarters.
+/// Handles the beginning of a week: everything before it counts for three quarters.
 fn fade(levels: &mut BTreeMap<i16, Level>) {
     let less = |count: &mut u32| *count = (u64::from(*count) * 3 / 4) as u32;
     for level in levels.values_mut() {
@@ -162,26 +162,26 @@ fn fade(levels: &mut BTreeMap<i16, Level>) {
     levels.retain(|_, level| level.quarters > 0);
 }
 
-/// The counts of the levels that are known.
+/// The counts of the known levels.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ByLevel {
     counts: BTreeMap<i16, u32>,
     least: u32,
-    /// The share of the requests remembered that would have been late with them.
+    /// The share of the remembered requests that would have been late with these counts.
     pub late: f64,
-    /// Whether the cap ended it before the promise was kept.
+    /// Whether the cap stopped it before the promise was kept.
     pub capped: bool,
 }
 
 impl ByLevel {
-    /// The count of a level; of the nearest below for one that was never seen.
+    /// Returns the count of a level; that of the nearest level below for one that was never seen.
     pub fn count(&self, level: i16) -> u32 {
         let below = self.counts.range(..=level).next_back();
         below.or_else(|| self.counts.iter().next()).map_or(self.least, |(_, count)| *count)
     }
 }
 
-/// The counts of the levels that keep a promise with the fewest idle hours.
+/// Computes the counts of the levels that keep a promise with the fewest idle hours.
 pub fn by_level(pace: &Pace, promise: Promise) -> ByLevel {
     let all: f64 = pace.levels.values().map(|level| f64::from(level.quarters)).sum();
     let part = |(at, level): (&i16, &Level)| {

@@ -2,7 +2,8 @@ use std::collections::BTreeSet;
 
 use super::{CAUSES, probable};
 
-/// What was really said, by our own programs, EC2, GitHub's runner and the kernel, and what it is to be known as.
+/// Real messages of our own programs, EC2, GitHub's runner and the kernel, and the cause that each must be recognised
+/// as.
 const SAID: &[(&str, &str)] = &[
     (
         "the first boot failed: the agent from https://a.example/agent has not the SHA-256 00ab",

@@ -86,7 +86,7 @@ fn a_machine_that_a_person_ended_is_not_explained_by_its_class_or_its_request() 
     let items = [paused(), built.instance.to_item(), waiting.to_item()];
     assert_eq!(names(&items, &built.instance.key(), &[]), ["ended-by-a-person"]);
     assert_eq!(names(&items, &waiting.key(), &[]), ["class-paused", "ended-by-a-person"]);
-    // However it ended, what its request waits for now did not end it.
+    // Whatever its end was, the present wait of its request did not cause it.
     let built = machine("i-1").running(&ask("1")).ended(Reason::Vanished);
     let items = [paused(), built.instance.to_item(), waiting.to_item()];
     assert_eq!(names(&items, &built.instance.key(), &[]), ["stopped-itself"]);

@@ -1,4 +1,4 @@
-//! The stretches of a machine's life, from the spans that its record keeps.
+//! Derives the stretches of a machine's life from the spans in its record.
 
 use jiff::Timestamp;
 
@@ -8,14 +8,15 @@ use crate::model::machine::span::{PastSpan, begins, drop_first};
 use crate::model::record::identity::RecordId;
 
 impl Instance {
-    /// Whether a stretch of it was over after this time, as far as its record tells; cheap, for each look at a record.
+    /// Returns whether a stretch of the machine ended after this time, as far as its record shows; cheap enough for
+    /// each check of a record.
     pub fn was_over_after(&self, at: Timestamp) -> bool {
         let last = if self.spans.is_empty() { None } else { self.pooled_at() };
         let before = self.spans.iter().skip(1).filter(|span| begins(span)).map(|span| span.from);
         before.chain(last).chain(self.gone_at()).any(|over| over > at)
     }
 
-    /// Drops the stretches that were over at `delivered`: the history table has them.
+    /// Drops the stretches that had ended at `delivered`: the history table has them.
     pub fn forget(&mut self, delivered: Timestamp) {
         if self.spans.is_empty() || self.gone_at().is_some() {
             return;
@@ -26,10 +27,10 @@ impl Instance {
     }
 }
 
-/// The spans of a record and the one it is in, the last open until `until`, in stretches.
+/// Groups the spans of a record and its current one, which is open until `until`, into stretches.
 fn stretches(instance: &Instance, until: Timestamp) -> Vec<Vec<Span>> {
     let all: Vec<PastSpan> = instance.spans.iter().cloned().chain(instance.present_span()).collect();
-    // Two operators' clocks may differ: no span begins before the one in front of it.
+    // Two operators' clocks may differ: no span begins before its predecessor.
     let mut starts: Vec<Timestamp> = all.iter().map(|span| span.from).collect();
     starts.push(until);
     for at in 1..starts.len() {
@@ -56,7 +57,7 @@ fn stretches(instance: &Instance, until: Timestamp) -> Vec<Vec<Span>> {
     told
 }
 
-/// The stretches that are over.
+/// Returns the completed stretches.
 pub(super) fn over(instance: &Instance, gone: Option<Timestamp>) -> Vec<Vec<Span>> {
     let mut told = stretches(instance, gone.unwrap_or(instance.state_since));
     if gone.is_none() {
@@ -65,7 +66,7 @@ pub(super) fn over(instance: &Instance, gone: Option<Timestamp>) -> Vec<Vec<Span
     told
 }
 
-/// The stretch that is not over.
+/// Returns the stretch that has not ended.
 pub(super) fn open(instance: &Instance, now: Timestamp) -> Option<Vec<Span>> {
     if instance.gone_at().is_some() { None } else { stretches(instance, now).pop() }
 }

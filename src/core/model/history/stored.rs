@@ -1,5 +1,5 @@
-//! Lines as items of the history table. A day's lines lie in a few partitions, in the order of their times, so that
-//! they are read by queries; its events lie in partitions of their own, by subject.
+//! Lines as items of the history table. A day's lines are in a few partitions, in the order of their times, so that
+//! queries can read them; its events are in separate partitions, by subject.
 
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
@@ -12,46 +12,46 @@ use crate::model::record::identity::{Key, RecordId};
 use crate::model::record::item::{AttributeValue, Item};
 use crate::model::record::{Reading, read};
 
-/// How many partitions a day's lines have, and how many its events: each takes 1 000 writes a second.
+/// How many partitions a day's lines have, and how many its events have: each takes 1 000 writes a second.
 pub const SHARDS: u32 = 4;
 
 /// The value of `kind` of a line.
 const KIND: &str = "history";
 
-/// The day, in UTC, on which something was over.
+/// Returns the day, in UTC, on which something ended.
 pub fn day_of(at: Timestamp) -> Date {
     at.to_zoned(TimeZone::UTC).date()
 }
 
-/// The days from one moment to another, both included, in order.
+/// Lists the days from one moment to another, both included, in order.
 pub fn days(from: Timestamp, to: Timestamp) -> impl Iterator<Item = Date> {
     let last = day_of(to);
     day_of(from).series(Span::new().days(1)).take_while(move |day| *day <= last)
 }
 
-/// The partitions of a day's lines.
+/// Returns the partitions of a day's lines.
 pub fn partitions(day: Date) -> impl Iterator<Item = String> {
     (0..SHARDS).map(move |shard| format!("history#{day}#{shard}"))
 }
 
-/// The partitions of a day's events.
+/// Returns the partitions of a day's events.
 pub fn event_partitions(day: Date) -> impl Iterator<Item = String> {
     (0..SHARDS).map(move |shard| format!("events#{day}#{shard}"))
 }
 
-/// The partition of a day's events of a subject, given by its `pk`, and the prefix of their sort keys.
+/// Returns the partition of a day's events of a subject, given by its `pk`, and the prefix of their sort keys.
 pub fn events_of(subject: &str, day: Date) -> (String, String) {
     (format!("events#{day}#{}", shard(subject)), format!("{subject}#event#"))
 }
 
-/// Which partition of a day a name belongs to: FNV-1a, which every program computes alike.
+/// Returns the partition of a day that a name belongs to: FNV-1a, which every program computes alike.
 fn shard(name: &str) -> u32 {
     let hash =
         name.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
     hash % SHARDS
 }
 
-/// The item of a line of this kind under a key, which may be deleted at that second.
+/// Builds the item of a line of this kind under a key, which may be deleted at that second.
 pub(crate) fn item_of(line: &impl Serialize, key: Key, kind: &str, expires_at: i64) -> Item {
     let row: serde_dynamo::Item =
         serde_dynamo::to_item(line).expect("a line has only types that DynamoDB can hold");
@@ -64,7 +64,7 @@ pub(crate) fn item_of(line: &impl Serialize, key: Key, kind: &str, expires_at: i
 }
 
 impl HistoryLine {
-    /// The key under which everybody who writes this line writes it.
+    /// Returns the key under which every writer of this line stores it.
     pub fn key(&self) -> Key {
         let (kind, name) = match self {
             Self::Request(line) => {
@@ -83,15 +83,15 @@ impl HistoryLine {
         Key::new(pk, format!("{at:.3}#{kind}#{name}"))
     }
 
-    /// The item that is stored, and may be deleted after `keep_seconds`.
+    /// Returns the item that is stored, and may be deleted after `keep_seconds`.
     pub fn to_item(&self, keep_seconds: i64) -> Item {
         item_of(self, self.key(), KIND, self.at().as_second().saturating_add(keep_seconds))
     }
 
-    /// The line that an item of the history table is.
+    /// Parses an item of the history table as a line.
     ///
     /// # Errors
-    /// What cannot be read in it.
+    /// Describes the part of the item that cannot be read.
     pub fn of_item(item: &Item) -> Result<Self, String> {
         let row = AttributeValue::M(item.clone().into_iter().collect());
         let line: Self = serde_dynamo::from_attribute_value(row).map_err(|error| error.to_string())?;
@@ -105,7 +105,7 @@ impl HistoryLine {
         })
     }
 
-    /// The line of an event as the yard's table has it; none of another record.
+    /// Builds the line of an event from its item in the yard's table; none for another record.
     pub fn of_event(item: &Item) -> Option<Self> {
         match read::<Event>(item) {
             Reading::Record(event) => Some(Self::Event(event)),
@@ -115,7 +115,7 @@ impl HistoryLine {
 }
 
 impl Event {
-    /// The key it has in the yard's table, whichever table has it.
+    /// Returns its key in the yard's table, whichever table stores it.
     pub fn id(&self) -> RecordId {
         RecordId::Event { subject: self.subject.as_str().into(), place: self.place.as_str().into() }
     }

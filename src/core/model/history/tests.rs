@@ -1,4 +1,4 @@
-//! The lines of a machine are its life: over any legal life, each second is in one span of one stretch.
+//! The lines of a machine cover its life: over any legal life, each second is in one span of one stretch.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ fn request(n: u64) -> RecordId {
     RecordId::new(format!("request#acme/api#{n}"), "request#default#1")
 }
 
-/// Numbers that look drawn, the same for the same seed.
+/// Pseudo-random numbers, the same for the same seed.
 struct Draw(u64);
 
 impl Draw {
@@ -44,7 +44,7 @@ impl Draw {
     }
 }
 
-/// Puts a machine where a transition leads.
+/// Moves a machine to the place of a transition.
 fn enter(machine: &mut Instance, to: Place, now: Timestamp, n: u64) {
     let run: RunId = n.to_string().parse().unwrap();
     if matches!(to, Place::CreatedBound | Place::Claimed) {
@@ -65,7 +65,7 @@ fn enter(machine: &mut Instance, to: Place, now: Timestamp, n: u64) {
     };
 }
 
-/// One life along the table of transitions. After each write `seen` has the record as it is stored.
+/// Simulates one life along the table of transitions. `seen` gets the stored record after each write.
 fn live(draw: &mut Draw, forgets: bool, mut seen: impl FnMut(&Instance)) -> Instance {
     let (mut now, mut n) = (start(), 1);
     let first = [Place::CreatedBound, Place::CreatedWarm, Place::Terminated][draw.below(3) as usize];
@@ -112,7 +112,7 @@ fn with_deadline(machine: &Instance) -> Instance {
     Instance { threshold: Some(threshold), ..machine.clone() }
 }
 
-/// Every second from the launch until it was gone is in one span of one line.
+/// Checks that every second from the launch until it was gone is in one span of one line.
 fn whole(lines: &[MachineLine], machine: &Instance) {
     let mut at = machine.facts.created_at;
     for line in lines {

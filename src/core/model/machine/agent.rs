@@ -1,5 +1,5 @@
 //! The agent record. Only the agent writes it, and only while it exists. It may contain lies, so the operator believes
-//! it for the claim it names and for nothing else.
+//! it about the claim that it names and about nothing else.
 
 use std::collections::BTreeMap;
 
@@ -52,7 +52,7 @@ words! {
 }
 
 impl TroubleKind {
-    /// What becomes of it, for people.
+    /// Describes the next step, for people.
     #[must_use]
     pub const fn what_next(self) -> &'static str {
         match self {
@@ -63,22 +63,22 @@ impl TroubleKind {
     }
 }
 
-/// What keeps the runner of a claim from listening.
+/// The problem that keeps the runner of a claim from listening.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RunnerTrouble {
-    /// Since when, by the agent's clock; for people.
+    /// Its beginning by the agent's clock; for people.
     pub since: Timestamp,
-    /// What.
+    /// Its kind.
     pub kind: TroubleKind,
-    /// In words, at most [`RunnerTrouble::WORDS`] bytes.
+    /// Its description, at most [`RunnerTrouble::WORDS`] bytes.
     pub words: String,
 }
 
 impl RunnerTrouble {
-    /// The most bytes of its words.
+    /// The most bytes of its description.
     pub const WORDS: usize = 200;
 
-    /// The form that records carry.
+    /// Returns its stored form.
     pub fn attribute(&self) -> AttributeValue {
         let text = |text: &str| AttributeValue::S(text.to_owned());
         let since = text(&self.since.to_string());
@@ -87,7 +87,7 @@ impl RunnerTrouble {
     }
 }
 
-/// A kind that only a newer agent knows is no trouble here, and leaves the record readable.
+/// Parses the trouble. A kind that only a newer agent knows is ignored here, and leaves the record readable.
 fn known_trouble<'de, D: Deserializer<'de>>(from: D) -> Result<Option<RunnerTrouble>, D::Error> {
     #[derive(Deserialize)]
     struct Told {
@@ -103,13 +103,13 @@ fn known_trouble<'de, D: Deserializer<'de>>(from: D) -> Result<Option<RunnerTrou
 /// A notice from EC2 that the agent saw in its metadata.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Interruption {
-    /// What will happen.
+    /// The event that will happen.
     pub action: InterruptionAction,
-    /// When.
+    /// Its time.
     pub at: Timestamp,
 }
 
-/// The agent record. Born with `heartbeatSeq` 0 in the transaction that creates the instance.
+/// The agent record. Created with `heartbeatSeq` 0 in the transaction that creates the instance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Agent {
@@ -119,16 +119,16 @@ pub struct Agent {
     /// Its signal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<Signal>,
-    /// For which claim; `""` for `UD_OK` and `UD_FAILED`.
+    /// The claim of the signal; `""` for `UD_OK` and `UD_FAILED`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal_claim_id: Option<String>,
-    /// For which run; for people.
+    /// The run of the signal; for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal_run_id: Option<String>,
-    /// When, by the agent's clock; for people.
+    /// The time of the signal, by the agent's clock; for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal_at: Option<Timestamp>,
-    /// Why, at most a few hundred characters.
+    /// The reason, at most a few hundred characters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal_detail: Option<String>,
     /// When it last wrote, by its own clock; for people.
@@ -152,16 +152,16 @@ pub struct Agent {
     /// A notice from EC2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interruption: Option<Interruption>,
-    /// The number of the last box that is of no more use: its single-use runner served, or its runner ended unasked.
+    /// The number of the last box that is used up: its single-use runner served, or its runner ended unasked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub registration_done: Option<u64>,
-    /// What its machine keeps for later claims.
+    /// The directories that its machine keeps for later claims.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub kept: KeptDirectories,
     /// The runner that it registered ahead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ahead: Option<AheadReport>,
-    /// What keeps the runner of its claim from listening.
+    /// The problem that keeps the runner of its claim from listening.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "known_trouble")]
     pub runner_trouble: Option<RunnerTrouble>,
     /// When it was last written.
@@ -170,12 +170,12 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// The key of a machine's agent record.
+    /// Returns the key of a machine's agent record.
     pub fn key_of(arn: &InstanceArn) -> RecordId {
         RecordId::Agent(arn.clone())
     }
 
-    /// The record as it is created with its instance.
+    /// Creates the record of a new instance's agent.
     pub fn born(arn: &InstanceArn, now: Timestamp) -> Self {
         Self {
             arn: Some(arn.clone()),
@@ -199,7 +199,7 @@ impl Agent {
         }
     }
 
-    /// Its signal for this claim, if it has one.
+    /// Returns its signal for this claim, if it has one.
     pub fn says(&self, claim: &str) -> Option<Signal> {
         self.signal.filter(|_| self.signal_claim_id.as_deref().unwrap_or_default() == claim)
     }

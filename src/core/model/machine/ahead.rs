@@ -1,35 +1,35 @@
-//! Runners registered ahead: a pooled machine's runner listens before any claim, under a label that nobody can name. A
-//! claim that finds one has GitHub give it the label of its run.
+//! Runners registered ahead: a pooled machine's runner listens before any claim, under a label that no job can name.
+//! When a claim takes the machine, GitHub is asked to give the runner the label of its run.
 
 use serde::{Deserialize, Serialize};
 
 use crate::model::record::ids::{ClaimId, InstanceId};
 use crate::model::record::item::AttributeValue;
 
-/// What the name of a runner that was registered ahead begins with. A claim's begins otherwise, so that an operator
-/// that knows nothing of these leaves them alone.
+/// The prefix of the name of a runner that was registered ahead. The name of a claim's runner has another prefix, so
+/// that an older operator leaves these runners alone.
 const NAME: &str = "runyard-ahead-";
 
-/// The runner of a machine that was registered ahead, as the operator knows it. It stands in the instance record from
-/// its registration until it was removed at GitHub.
+/// The runner of a machine that was registered ahead, as the operator knows it. It is in the instance record from its
+/// registration until it was removed at GitHub.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Ahead {
     /// Its id, made as a claim's is, so that no claim and no other registration of the machine has it.
     pub id: ClaimId,
-    /// GitHub's number of the runner, once GitHub itself said that it has this name and listens.
+    /// GitHub's number of the runner, once GitHub itself confirmed that it has this name and listens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runner_id: Option<u64>,
 }
 
 impl Ahead {
-    /// The name of the runner that is registered under this id.
+    /// Returns the name of the runner that is registered under this id.
     #[must_use]
     pub fn name_of(id: &ClaimId) -> String {
         format!("{NAME}{id}")
     }
 
-    /// The machine and the id in the name of a runner that was registered ahead; none for another name.
+    /// Parses the machine and the id from the name of a runner that was registered ahead; none for another name.
     #[must_use]
     pub fn named(name: &str) -> Option<(InstanceId, ClaimId)> {
         let id = name.strip_prefix(NAME)?;
@@ -39,7 +39,7 @@ impl Ahead {
     }
 }
 
-/// The same runner by the word of its agent.
+/// The same runner as its agent reports it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AheadReport {
@@ -54,7 +54,7 @@ pub struct AheadReport {
 }
 
 impl AheadReport {
-    /// As the agent record has it.
+    /// Returns its form in the agent record.
     #[must_use]
     pub fn attribute(&self) -> AttributeValue {
         let id = ("id".to_owned(), AttributeValue::S(self.id.clone()));

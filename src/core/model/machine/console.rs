@@ -1,15 +1,15 @@
-//! What a machine's console says for people: the lines that the first boot and the agent write there, each beginning
-//! with `runyard: `. The rest of a console is the kernel's and everybody else's.
+//! The part of a machine's console that is of interest to people: the lines that the first boot and the agent write
+//! there, each beginning with `runyard: `. All other lines come from the kernel and other programs.
 
-/// What each of our lines begins with.
+/// The prefix of each of our lines.
 const MARK: &str = "runyard: ";
-/// How the line begins that says why a first boot failed; the agent writes it.
+/// The beginning of the line that explains why a first boot failed; the agent writes it.
 const BOOT_FAILED: &str = "the first boot failed";
-/// How a machine's last line begins.
+/// The beginning of a machine's last line.
 const POWER_OFF: &str = "powers off";
 /// Longest line that is kept, in characters.
 const LONGEST: usize = 300;
-/// How the credentials begin that a script may have printed (GitHub's, AWS's, keys in PEM form, signed tokens).
+/// The prefixes of credentials that a script may have printed (GitHub's, AWS's, keys in PEM form, signed tokens).
 const SECRETS: [&str; 12] = [
     "ghp_",
     "gho_",
@@ -25,8 +25,8 @@ const SECRETS: [&str; 12] = [
     "X-Amz-",
 ];
 
-/// What a machine's console says last, without the mark: why its first boot failed, where nothing but its power-off
-/// comes after that, or else the last of our lines; none where there is none.
+/// Returns the last message on a machine's console, without the mark: why its first boot failed, where nothing but its
+/// power-off follows, or else the last of our lines; none where there is none.
 ///
 /// # Guarantees
 /// At most 300 characters, none of them a control character, and no word that looks like a credential.
@@ -38,17 +38,17 @@ pub fn last_console_line(console: &str) -> Option<String> {
     Some(why.unwrap_or(last))
 }
 
-/// Our lines on a console, oldest first, each as [`last_console_line`] has it.
+/// Lists our lines on a console, the oldest first, each in the form of [`last_console_line`].
 pub fn console_lines(console: &str) -> Vec<String> {
     console.split(['\n', '\r']).filter_map(ours).filter(|line| !line.is_empty()).collect()
 }
 
-/// Whether a line says why a machine ends, so that none is to come after it.
+/// Returns whether a line explains why a machine ends, so that no other line follows it.
 pub(crate) fn says_why(line: &str) -> bool {
     line.starts_with(POWER_OFF) || line.starts_with(BOOT_FAILED)
 }
 
-/// What a line says behind our mark: cloud-init and the kernel may put words of their own before it.
+/// Returns the text of a line after our mark: cloud-init and the kernel may put words of their own before it.
 fn ours(line: &str) -> Option<String> {
     let (_, said) = line.rsplit_once(MARK)?;
     let said = without_sequences(said);
@@ -60,7 +60,7 @@ fn ours(line: &str) -> Option<String> {
     Some(said.chars().take(LONGEST).collect())
 }
 
-/// The text without what a terminal would obey: escape sequences as a whole, then every other control character.
+/// Removes everything that a terminal would interpret: escape sequences as a whole, then every other control character.
 fn without_sequences(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut rest = text.chars().peekable();
@@ -79,7 +79,7 @@ fn without_sequences(text: &str) -> String {
     plain
 }
 
-/// Whether a character turns or hides the text around it.
+/// Returns whether a character reverses or hides the text around it.
 const fn hidden(c: char) -> bool {
     matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}' | '\u{fffd}')
 }

@@ -1,23 +1,23 @@
-//! A person's hold: a machine that is kept for somebody to look at. It serves nobody again, and ends when its time is
-//! over.
+//! A person's hold: a machine that is kept so that a person can look at it. It serves no request again, and ends when
+//! its time is over.
 
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// How long a machine of a class may be held, in seconds, where its pool does not say: 4 hours.
+/// How long a machine of a class may be held, in seconds, where its pool does not set it: 4 hours.
 pub const MAX_HOLD_SECONDS: u64 = 4 * 3600;
 
-/// Who wants to look at a machine, and until when.
+/// The person who wants to look at a machine, and until when.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hold {
-    /// Who.
+    /// The person.
     pub by: String,
-    /// Until when it is wanted; the operator lets it be held for as long as the class allows at most.
+    /// Until when it is wanted; the operator limits it to the longest hold of the class.
     pub until: Timestamp,
 }
 
 impl Hold {
-    /// When a machine held since `since` ends: as asked, and after so many seconds at the latest.
+    /// Returns when a machine held since `since` ends: at the requested time, and after `most_seconds` at the latest.
     pub fn ends(&self, since: Timestamp, most_seconds: u64) -> Timestamp {
         let most = SignedDuration::from_secs(i64::try_from(most_seconds).unwrap_or(i64::MAX));
         self.until.min(since.saturating_add(most).unwrap_or(Timestamp::MAX))

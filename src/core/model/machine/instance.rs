@@ -20,7 +20,7 @@ use crate::model::record::ids::{ClaimId, ClassName, InstanceArn, InstanceId, Lau
 use crate::model::record::state::{Reason, State, UsageClass};
 use crate::model::record::{Record, Versioned, text};
 
-/// What is known of a machine when it is recorded; it never changes.
+/// The facts about a machine when it is recorded; they never change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InstanceFacts {
     /// EC2's id.
@@ -59,16 +59,16 @@ pub struct Registration {
 /// The instance record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Instance {
-    /// What never changes.
+    /// The facts that never change.
     pub facts: InstanceFacts,
     /// Its state.
     pub life: Life,
-    /// Its current assignment, or the last one; stays after a release until the next.
+    /// Its current assignment, or the last one; it stays after a release until the next.
     pub claim: Option<Claim>,
-    /// What the jobs of that assignment may do on it.
+    /// The permissions of that assignment's jobs on it.
     pub jobs: Jobs,
-    /// The runner package of that assignment, or in the pool that of the next one, most likely; none where the machine
-    /// uses the one that it was launched with.
+    /// The runner package of that assignment, or in the pool the one that the next assignment most likely gets; none
+    /// where the machine uses the one that it was launched with.
     pub runner: Option<RunnerPackage>,
     /// Its deadline; none once terminated.
     pub threshold: Option<Threshold>,
@@ -76,19 +76,19 @@ pub struct Instance {
     pub state_since: Timestamp,
     /// How many claims it has run.
     pub uses: u32,
-    /// Within which repositories it may be used again; empty until first assigned.
+    /// The boundary within which it may be used again; empty until it is first assigned.
     pub trust_domain: String,
     /// The agent's public key, as the operator first saw it (base64 of 32 bytes).
     pub public_key: Option<String>,
-    /// What the agent needs to register its runner.
+    /// The credential that the agent needs to register its runner.
     pub registration: Option<Registration>,
     /// The number of that credential, from 1; it rises with each one written for a claim.
     pub registration_seq: u64,
-    /// What the agent needs to deregister it.
+    /// The credential that the agent needs to deregister it.
     pub removal: Option<Registration>,
     /// Which of the kept directories its last claim may change.
     pub promotion: Option<Promotion>,
-    /// Its runner that was registered ahead: at rest while it is pooled, then of the claim that took it so.
+    /// Its runner that was registered ahead: at rest while it is pooled, then part of the claim that took the machine.
     pub ahead: Option<Ahead>,
     /// Failed registrations since the machine last ran one.
     pub registration_failures: u32,
@@ -96,22 +96,22 @@ pub struct Instance {
     pub expired_by: Option<String>,
     /// A person's hold; it is never taken back.
     pub hold: Option<Hold>,
-    /// When a person last asked for its logs (`runyard logs`), and who; its agent reads it.
+    /// When a person last asked for its logs (`runyard logs`), and who it was; its agent reads it.
     pub logs_requested: Option<(Timestamp, String)>,
-    /// What it said last on its console before it ended, if it ended young.
+    /// The last line on its console before it ended, if it ended before it was of use.
     pub console: Option<String>,
-    /// What it did before its state began, as far as the history does not have it yet.
+    /// Its spans before its current state, as far as the history does not have them yet.
     pub spans: Vec<PastSpan>,
     /// When the record may be deleted, epoch seconds.
     pub expires_at: Option<i64>,
-    /// Counts the writes.
+    /// The number of writes.
     pub version: u64,
     /// When it was last written.
     pub updated_at: Timestamp,
 }
 
 impl Instance {
-    /// A new record: without a deadline and without a claim.
+    /// Creates a record without a deadline and without a claim.
     pub fn born(facts: InstanceFacts, life: Life) -> Self {
         let now = facts.created_at;
         Self {
@@ -142,18 +142,18 @@ impl Instance {
         }
     }
 
-    /// The key of a machine's record.
+    /// Returns the key of a machine's record.
     pub fn key_of(arn: &InstanceArn) -> RecordId {
         RecordId::Instance(arn.clone())
     }
 
-    /// The span that it is in, after those that it keeps.
+    /// Returns the span that it is in, after those that it keeps.
     pub(crate) fn present_span(&self) -> Option<PastSpan> {
         let request = self.claim.as_ref().map(|claim| &claim.request);
         span::present(self.place(), self.state_since, request, &self.spans)
     }
 
-    /// A person's hold came while it was cleaned: its cleaning is over now, and it is held from here on.
+    /// Ends the cleaning of a machine for which a person's hold came meanwhile: it is held from now on.
     pub fn held_from(&mut self, now: Timestamp) {
         let request = self.claim.as_ref().map(|claim| &claim.request);
         let cleaned = span::present(Place::IdleCleaning, self.state_since, request, &self.spans);
@@ -161,7 +161,7 @@ impl Instance {
         self.state_since = now;
     }
 
-    /// The contract's state.
+    /// Returns the contract's state.
     pub fn state(&self) -> State {
         match self.life {
             Life::Created { .. } => State::Created,
@@ -172,7 +172,7 @@ impl Instance {
         }
     }
 
-    /// Its place in the table of transitions.
+    /// Returns its place in the table of transitions.
     pub fn place(&self) -> Place {
         match &self.life {
             Life::Created { run: Some(_) } => Place::CreatedBound,
@@ -186,7 +186,7 @@ impl Instance {
         }
     }
 
-    /// The run that holds it, if one does.
+    /// Returns the run that holds it, if one does.
     pub fn run(&self) -> Option<&RunId> {
         match &self.life {
             Life::Created { run } => run.as_ref(),
@@ -195,7 +195,7 @@ impl Instance {
         }
     }
 
-    /// Since when it is in the pool.
+    /// Returns since when it is in the pool.
     pub fn pooled_at(&self) -> Option<Timestamp> {
         match self.life {
             Life::Idle { pooled_at } => pooled_at,
@@ -205,12 +205,12 @@ impl Instance {
         }
     }
 
-    /// The hold of a machine that no run has any more and that is kept for a person.
+    /// Returns the hold of a machine that no run has any more and that is kept for a person.
     pub fn held(&self) -> Option<&Hold> {
         self.hold.as_ref().filter(|_| matches!(self.life, Life::Idle { pooled_at: None }))
     }
 
-    /// When EC2 had ended it.
+    /// Returns when EC2 had ended it.
     pub fn gone_at(&self) -> Option<Timestamp> {
         match self.life {
             Life::Terminated { gone_at, .. } => gone_at,
@@ -218,7 +218,7 @@ impl Instance {
         }
     }
 
-    /// The request that holds it now.
+    /// Returns the request that holds it now.
     pub fn held_by(&self) -> Option<&RecordId> {
         self.run().and(self.claim.as_ref()).map(|claim| &claim.request)
     }
@@ -315,7 +315,7 @@ fn sealed(boxed: Option<String>, expires_at: Option<Timestamp>) -> Option<Regist
     boxed.map(|sealed| Registration { sealed, expires_at })
 }
 
-/// The state and what belongs to it, or what contradicts it.
+/// Parses the state and its fields, or reports the field that contradicts them.
 fn life(row: &InstanceRow) -> Result<Life, FieldError> {
     let state = row.state.as_str();
     let wrong = |field: &str, value: String, message: String| {

@@ -1,4 +1,4 @@
-//! What the jobs of a class may do on their machine: become root, run containers, and which variables they find.
+//! The permissions of a class's jobs on their machine: becoming root, running containers, and the variables they get.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ words! {
     }
 }
 
-/// What jobs may do on their machine.
+/// The permissions of jobs on their machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Jobs {
@@ -38,7 +38,7 @@ pub struct Jobs {
     /// Which container engine they get.
     #[serde(skip_serializing_if = "are_none")]
     pub containers: Containers,
-    /// Variables of each job, beside the machine's own.
+    /// Variables of each job, in addition to the machine's own.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub environment: BTreeMap<String, String>,
 }
@@ -63,10 +63,10 @@ impl Default for Jobs {
 }
 
 impl Jobs {
-    /// What an instance record grants, whatever else stands in it.
+    /// Parses the grant in an instance record, whatever its other attributes are.
     ///
     /// # Errors
-    /// What a newer program grants and this one does not know.
+    /// Describes a grant of a newer program that this one does not know.
     pub fn granted_in(instance: &Item) -> Result<Self, String> {
         #[derive(Deserialize)]
         struct Granted {
@@ -76,12 +76,12 @@ impl Jobs {
         parse::<Granted>(instance).map(|granted| granted.jobs)
     }
 
-    /// Whether this is what a spec says that says nothing.
+    /// Returns whether this is the value of a spec that does not set it.
     pub fn is_default(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Whether a job can become root on the machine. Such a machine serves one job: nothing that is found on it
+    /// Returns whether a job can become root on the machine. Such a machine serves one job: nothing that is found on it
     /// afterwards proves anything.
     pub fn single_use(&self) -> bool {
         let engine = match self.containers {
@@ -91,8 +91,8 @@ impl Jobs {
         self.root || engine
     }
 
-    /// What of it a class with this boundary and these runners grants: all or, where a job could become root on a
-    /// machine that serves another, neither root nor containers.
+    /// Returns the part of it that a class with this boundary and these runners grants: all or, where a job could
+    /// become root on a machine that serves another, neither root nor containers.
     #[must_use]
     pub fn granted(&self, within: ReuseWithin, mode: RegistrationMode) -> Self {
         if !self.single_use() || (within, mode) == (ReuseWithin::Never, RegistrationMode::Job) {
@@ -104,7 +104,7 @@ impl Jobs {
     /// Checks that the class may grant it.
     ///
     /// # Errors
-    /// Names the field that it may not have, beside what.
+    /// Names the field that it may not have, and the one that forbids it.
     pub fn check(&self, within: ReuseWithin, mode: RegistrationMode) -> Result<(), FieldError> {
         if self.granted(within, mode) == *self {
             return Ok(());

@@ -1,5 +1,5 @@
-//! Kept directories: what of a machine's disk survives from one run of a repository to the next. Which paths a class
-//! may keep is judged in one place, for `apply`, for the operator and for the agent.
+//! Kept directories: the parts of a machine's disk that survive from one run of a repository to the next. Which paths a
+//! class may keep is decided in one place, for `apply`, for the operator and for the agent.
 
 use std::collections::BTreeMap;
 
@@ -31,9 +31,9 @@ words! {
 
 /// The most directories that a class keeps.
 pub const MOST_KEPT: usize = 8;
-/// The most that an agent reports of what its machine keeps.
+/// The most kept directories that an agent reports.
 pub const MOST_REPORTED: usize = 10;
-/// What the path of a directory in the job user's home begins with.
+/// The prefix of the path of a directory in the job user's home.
 pub const HOME: &str = "~/";
 /// The longest path of a kept directory, in bytes.
 const LONGEST_PATH: usize = 200;
@@ -71,15 +71,15 @@ const SYSTEM: [&str; 20] = [
 pub struct Keep {
     /// Its name, unique in the class.
     pub name: String,
-    /// Where jobs find it: an absolute path, or one that begins with `~/`.
+    /// The path where jobs find it: absolute, or beginning with `~/`.
     pub path: String,
-    /// Whose runs share it.
+    /// Which runs share it.
     #[serde(default = "repository")]
     pub scope: KeepScope,
     /// The runs whose changes are kept.
     #[serde(default = "default_branch")]
     pub write_from: WriteFrom,
-    /// The most GiB that are kept; a larger one begins anew.
+    /// The most GiB that are kept; a larger one starts again empty.
     #[serde(rename = "maxGiB", default = "ten")]
     pub max_gib: u32,
     /// For how many days it is kept unused.
@@ -101,7 +101,7 @@ fn thirty() -> u32 {
 }
 
 impl Keep {
-    /// What is wrong with it by itself.
+    /// Checks the directory by itself.
     ///
     /// # Errors
     /// Names the attribute, its value and the fix.
@@ -144,10 +144,10 @@ impl Keep {
         Ok(())
     }
 
-    /// What is wrong with the directories of a class, each by itself and beside the others.
+    /// Checks the directories of a class, each by itself and against the others.
     ///
     /// # Errors
-    /// The number of the first that is wrong, and what is wrong with it.
+    /// The number of the first invalid one, and its fault.
     pub fn check_all(keep: &[Self]) -> Result<(), (usize, FieldError)> {
         for (at, one) in keep.iter().enumerate() {
             one.check().map_err(|error| (at, error))?;
@@ -171,12 +171,12 @@ impl Keep {
     }
 }
 
-/// Whether a path is a directory or lies in it.
+/// Returns whether a path is a directory or lies in it.
 fn within(path: &str, dir: &str) -> bool {
     path.strip_prefix(dir).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// What a machine keeps under one name for one repository, as its agent reports it: a hint, and no proof.
+/// A kept directory of one name and repository on a machine, as its agent reports it: a hint, and no proof.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Kept {
@@ -190,31 +190,31 @@ pub struct Kept {
     pub used_at: Timestamp,
 }
 
-/// What an agent reports, by the name; the second and further repositories of a name have `#2`, `#3` behind it.
+/// The report of an agent, by name; the second and further repositories of a name have `#2`, `#3` appended.
 pub type KeptDirectories = BTreeMap<String, Kept>;
 
-/// Of what an agent reports, what is of one repository (`owner/name` in lower case), with the name of each directory.
+/// Lists the reported directories of one repository (`owner/name` in lower case), with the name of each.
 pub fn kept_of<'a>(kept: &'a KeptDirectories, repository: &str) -> impl Iterator<Item = (&'a str, &'a Kept)> {
     let of = kept.iter().filter(move |(_, kept)| kept.repository == repository);
     of.map(|(key, kept)| (key.split('#').next().unwrap_or_default(), kept))
 }
 
-/// As the agent's record holds it.
+/// Returns the form in the agent's record.
 pub fn kept_attribute(kept: &KeptDirectories) -> AttributeValue {
     serde_dynamo::to_attribute_value(kept).expect("it has only types that DynamoDB can hold")
 }
 
-/// The operator's answer to what a claim wrote into kept directories, by GitHub's record of its run. Without one,
+/// The operator's decision about a claim's writes into kept directories, by GitHub's record of its run. Without one,
 /// nothing is kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Promotion {
     /// The claim that it is for.
     pub claim_id: ClaimId,
-    /// The names whose changes are kept; none where nothing is.
+    /// The names of the directories whose changes are kept; none where no change is.
     #[serde(default)]
     pub names: Vec<String>,
-    /// Why, for people.
+    /// The reason, for people.
     #[serde(default)]
     pub reason: String,
 }

@@ -1,4 +1,4 @@
-//! The state of a machine with what belongs to it. A run lives only in the states that have one.
+//! The state of a machine with the fields that belong to it. Only the states that have a run hold one.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -7,7 +7,7 @@ use crate::model::record::identity::RecordId;
 use crate::model::record::ids::{ClaimId, RunId};
 use crate::model::record::state::Reason;
 
-/// Which request a machine is, or was last, assigned to.
+/// The request that a machine is, or was last, assigned to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claim {
     /// The claim's id.
@@ -16,8 +16,8 @@ pub struct Claim {
     pub request: RecordId,
 }
 
-/// Until when a machine may stay in its state. Both times are by the operator's clock, so that their difference is
-/// valid on any other.
+/// The time until which a machine may stay in its state. Both times are by the operator's clock, so that their
+/// difference is valid on any other clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Threshold {
     /// The deadline.
@@ -26,10 +26,10 @@ pub struct Threshold {
     pub set_at: Timestamp,
 }
 
-/// The state of a machine with what belongs to it.
+/// The state of a machine with the fields that belong to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Life {
-    /// EC2 returned it; with the run it was launched for, or none when it is warm capacity.
+    /// EC2 returned it; with the run that it was launched for, or none when it is warm capacity.
     Created {
         /// The run it is bound to.
         run: Option<RunId>,
@@ -51,9 +51,9 @@ pub enum Life {
     },
     /// Decided to end.
     Terminated {
-        /// Why.
+        /// The reason.
         reason: Reason,
-        /// When EC2 confirmed it.
+        /// The time at which EC2 confirmed it.
         gone_at: Option<Timestamp>,
     },
 }

@@ -36,7 +36,7 @@ pub struct PoolMessage {
 const SHOWN: usize = 4096;
 
 impl PoolMessage {
-    /// The message that a body is.
+    /// Parses the body of a message.
     ///
     /// # Errors
     /// The body itself, cut to a few KiB.
@@ -44,7 +44,7 @@ impl PoolMessage {
         serde_json::from_str(body).map_err(|_| body.chars().take(SHOWN).collect())
     }
 
-    /// The announcement of a pooled machine.
+    /// Builds the announcement of a pooled machine.
     pub fn announcing(instance: &Instance) -> Self {
         let facts = &instance.facts;
         Self {
@@ -58,7 +58,7 @@ impl PoolMessage {
         }
     }
 
-    /// Whether the record still agrees with the message.
+    /// Returns whether the record still agrees with the message.
     pub fn describes(&self, instance: &Instance) -> bool {
         instance.pooled_at().is_some()
             && instance.facts.instance_id == self.instance_id

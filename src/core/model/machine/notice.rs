@@ -64,10 +64,10 @@ struct Entity {
     entity_value: String,
 }
 
-/// Reads the body of a message.
+/// Parses the body of a message.
 ///
 /// # Errors
-/// Says what is wrong with a body that is no event, or lacks what its kind of event has.
+/// Describes a body that is no event, or lacks a field that its kind of event has.
 pub fn read_notices(body: &str) -> Result<Vec<Notice>, String> {
     let event: Event = serde_json::from_str(body).map_err(|error| error.to_string())?;
     match (event.source.as_str(), event.detail_type.as_str()) {
@@ -93,12 +93,13 @@ fn detail<T: serde::de::DeserializeOwned>(event: &Event) -> Result<T, String> {
     serde_json::from_value(event.detail.clone()).map_err(|error| format!("detail: {error}"))
 }
 
-/// The machine that an event is about; none when its id cannot be one of ours.
+/// Returns the notice for the machine of an event; none when its id cannot be one of ours.
 fn one(detail: &OfInstance, news: News) -> Vec<Notice> {
     InstanceId::parse(&detail.instance_id).map(|instance| Notice { instance, news }).into_iter().collect()
 }
 
-/// Two minutes, except for hibernation, which begins at once and counts as a stop.
+/// Builds the notice of a warning: two minutes ahead, except for hibernation, which begins at once and counts as a
+/// stop.
 fn warning(event: &Event) -> Result<Vec<Notice>, String> {
     let detail: OfInstance = detail(event)?;
     let soon = event.time.saturating_add(WARNING).unwrap_or(event.time);
@@ -111,7 +112,7 @@ fn warning(event: &Event) -> Result<Vec<Notice>, String> {
     Ok(one(&detail, News::Interruption(Interruption { action, at })))
 }
 
-/// Maintenance that EC2 schedules days ahead: such a machine takes no new work.
+/// Builds the notices of maintenance that EC2 schedules days ahead: such a machine takes no new work.
 fn health(event: &Event) -> Result<Vec<Notice>, String> {
     let detail: OfHealth = detail(event)?;
     if detail.service != "EC2" || detail.event_type_category != "scheduledChange" {

@@ -1,4 +1,4 @@
-//! Sealed credentials: what the operator sends to one machine alone, in libsodium sealed boxes. The payload names its
+//! Sealed credentials: the operator sends them to one machine alone, in libsodium sealed boxes. The payload names its
 //! claim, so an agent never uses the credential of another one.
 
 use base64::Engine as _;
@@ -11,11 +11,11 @@ use serde::{Deserialize, Serialize};
 
 use super::keep::Keep;
 
-/// What an agent needs to register a runner. A secret: no `Debug`.
+/// The credential that an agent needs to register a runner. A secret: no `Debug`.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RegistrationCredential {
-    /// The claim it is for; empty where it is made ahead of any.
+    /// The claim that it is for; empty where it is minted ahead of any claim.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub claim_id: String,
     /// The registration ahead of a claim that it is for.
@@ -23,7 +23,7 @@ pub struct RegistrationCredential {
     pub ahead_id: Option<String>,
     /// The number of the credential, from 1.
     pub seq: u64,
-    /// What the runner is configured with, for example `https://github.com/owner/name`.
+    /// The URL that the runner is configured with, for example `https://github.com/owner/name`.
     pub url: String,
     /// Mode `run`: the registration token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -36,7 +36,7 @@ pub struct RegistrationCredential {
     pub runner_id: Option<u64>,
     /// The runner's name, unique per claim and number.
     pub runner_name: String,
-    /// The only labels it gets.
+    /// The only labels of the runner.
     pub labels: Vec<String>,
     /// The runner group; empty for the default one.
     #[serde(default)]
@@ -44,21 +44,21 @@ pub struct RegistrationCredential {
     /// The directories that the claim's class keeps.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub keep: Vec<Keep>,
-    /// When the credential runs out.
+    /// When the credential expires.
     pub expires_at: Timestamp,
 }
 
-/// What an agent needs to deregister its runner. A secret: no `Debug`.
+/// The credential that an agent needs to deregister its runner. A secret: no `Debug`.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RemovalCredential {
     /// The claim it is for.
     pub claim_id: String,
-    /// What the runner was configured with.
+    /// The URL that the runner was configured with.
     pub url: String,
     /// The removal token.
     pub token: String,
-    /// When it runs out.
+    /// When it expires.
     pub expires_at: Timestamp,
 }
 
@@ -71,7 +71,7 @@ pub enum SealError {
     /// Not base64, not a sealed box, or sealed to another key.
     #[error("the box does not open with this key")]
     Box,
-    /// It opens, and its content is wrong.
+    /// It opens, and its content is invalid.
     #[error("the box does not hold what it should")]
     Content,
 }
@@ -96,22 +96,22 @@ pub fn seal<T: Serialize>(
 pub struct AgentKey(SecretKey);
 
 impl AgentKey {
-    /// A fresh pair.
+    /// Generates a new pair.
     pub fn generate(random: &mut impl CryptoRngCore) -> Self {
         Self(SecretKey::generate(random))
     }
 
-    /// The pair whose private half is stored as these 32 bytes.
+    /// Restores the pair whose private half is stored as these 32 bytes.
     pub fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(SecretKey::from(bytes))
     }
 
-    /// The private half, to be kept in a root-only file.
+    /// Returns the private half, to be stored in a root-only file.
     pub fn to_bytes(&self) -> [u8; 32] {
         self.0.to_bytes()
     }
 
-    /// The public half, as records carry it.
+    /// Returns the public half in its stored form.
     pub fn public(&self) -> String {
         BASE64.encode(self.0.public_key().as_bytes())
     }

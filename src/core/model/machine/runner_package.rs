@@ -8,7 +8,7 @@ use crate::model::record::ids::ClaimId;
 use crate::model::record::item::Item;
 use crate::model::record::parse;
 
-/// Where GitHub's packages come from: the address in its list, and where that leads to.
+/// The origins of GitHub's packages: the address in its list, and the addresses that it redirects to.
 const GITHUB: [&str; 3] = [
     "https://github.com",
     "https://objects.githubusercontent.com",
@@ -23,17 +23,17 @@ const LONGEST_URL: usize = 2048;
 pub struct RunnerPackage {
     /// Its version, such as `2.336.0`.
     pub version: String,
-    /// Where it is fetched.
+    /// The address to fetch it from.
     pub url: String,
     /// Its digest, 64 lower-case hexadecimal digits.
     pub sha256: String,
 }
 
 impl RunnerPackage {
-    /// The package that an instance record names, whatever else stands in it; none where it names none.
+    /// Parses the package that an instance record names, whatever its other attributes are; none where it names none.
     ///
     /// # Errors
-    /// What cannot be read of it.
+    /// Describes the part that cannot be read.
     pub fn named_in(instance: &Item) -> Result<Option<Self>, String> {
         #[derive(Deserialize)]
         struct Named {
@@ -43,14 +43,14 @@ impl RunnerPackage {
         parse::<Named>(instance).map(|named| named.runner)
     }
 
-    /// Whether this is a newer version. What is no version is newer than nothing.
+    /// Returns whether this is a newer version. A text that is not a version is newer than nothing.
     #[must_use]
     pub fn newer_than(&self, other: &Self) -> bool {
         numbers(&self.version) > numbers(&other.version)
     }
 
-    /// Whether a machine may fetch and run it: it has a version of three numbers and a digest, and comes from GitHub or
-    /// from one of these origins (`scheme://host[:port]`).
+    /// Checks that a machine may fetch and run it: it has a version of three numbers and a digest, and comes from
+    /// GitHub or from one of these origins (`scheme://host[:port]`).
     ///
     /// # Errors
     /// The field that is wrong, and the fix.
@@ -77,15 +77,15 @@ impl RunnerPackage {
     }
 }
 
-/// The numbers of a version; none where it is not three of them.
+/// Parses the numbers of a version; none where it does not have three.
 fn numbers(version: &str) -> Option<[u64; 3]> {
     let number = |part: &str| part.bytes().all(|b| b.is_ascii_digit()).then(|| part.parse().ok()).flatten();
     let numbers = version.split('.').map(number).collect::<Option<Vec<u64>>>()?;
     numbers.try_into().ok()
 }
 
-/// Scheme, host and port of an address, in lower case; none where it is not plainly one. Readers of addresses differ in
-/// what they make of odd ones, so these have no origin.
+/// Returns scheme, host and port of an address, in lower case; none where the address is unusual. Parsers interpret
+/// unusual addresses differently, so these have no origin.
 #[must_use]
 pub fn origin_of(url: &str) -> Option<String> {
     if url.len() > LONGEST_URL || !url.bytes().all(|b| b.is_ascii_graphic() && b != b'\\') {
@@ -102,17 +102,17 @@ pub fn origin_of(url: &str) -> Option<String> {
         .then(|| format!("{scheme}://{authority}"))
 }
 
-/// How far a class is with new versions of the runner package.
+/// The adoption state of a class for new versions of the runner package.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Adoption {
-    /// What its claims get; none while they get what the operator's file pins.
+    /// The package of its claims; none while they get the one that the operator's file pins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adopted: Option<RunnerPackage>,
-    /// What a few of its claims get.
+    /// The package that a few of its claims get.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trial: Option<RunnerTrial>,
-    /// What failed, and is held back for a while.
+    /// The package that failed, and is held back for a while.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_back: Option<HeldBack>,
 }
@@ -141,7 +141,7 @@ pub struct HeldBack {
     pub package: RunnerPackage,
     /// When it failed.
     pub at: Timestamp,
-    /// How, for people.
+    /// The failure, for people.
     pub message: String,
 }
 

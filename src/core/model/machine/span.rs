@@ -1,5 +1,5 @@
-//! What a machine did, as its record keeps it. The record has the spans that are over; the one it is in follows from
-//! its state. A span ends where the next one begins, so there is no gap to write down.
+//! The activities of a machine, as its record stores them. The record has the completed spans; the current one follows
+//! from its state. A span ends where the next one begins, so there are no gaps to store.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -42,7 +42,7 @@ impl Activity {
         }
     }
 
-    /// Whether its seconds may belong to a request.
+    /// Returns whether its seconds may belong to a request.
     pub const fn serves(self) -> bool {
         match self {
             Self::Starting | Self::Claimed | Self::Running | Self::Cleaning => true,
@@ -51,22 +51,23 @@ impl Activity {
     }
 }
 
-/// A span that is over, as the instance record keeps it: it ends where the next one begins.
+/// A completed span, as the instance record stores it: it ends where the next one begins.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PastSpan {
-    /// What the machine did.
+    /// The machine's activity.
     pub activity: Activity,
-    /// From when.
+    /// The beginning.
     pub from: Timestamp,
-    /// For which request; left out where it is that of the span before.
+    /// The request that it served; absent where it is that of the span before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<RecordId>,
 }
 
-/// Most spans that a record keeps while the history table does not take them, 16 claims; the oldest stretch goes first.
+/// Most spans that a record keeps while the history table does not take them, 16 claims; the oldest stretch is dropped
+/// first.
 pub const MOST_PAST_SPANS: usize = 64;
 
-/// The request of a machine that serves it, or is cleaned after it.
+/// Returns the request of a machine that serves it, or is cleaned after it.
 fn served(place: Place, request: Option<&RecordId>) -> Option<&RecordId> {
     match place {
         Place::CreatedBound | Place::Claimed | Place::Running | Place::IdleCleaning => request,
@@ -74,13 +75,13 @@ fn served(place: Place, request: Option<&RecordId>) -> Option<&RecordId> {
     }
 }
 
-/// The request of the last of some spans.
+/// Returns the request of the last of some spans.
 fn last_served(spans: &[PastSpan]) -> Option<&RecordId> {
     let mut serving = spans.iter().rev().take_while(|span| span.activity.serves());
     serving.find_map(|span| span.request.as_ref())
 }
 
-/// The span that a machine is in since some time, with the request that it is or was lent to, after others.
+/// Returns the span that a machine is in since a given time, with the request that it is or was lent to, after others.
 pub(crate) fn present(
     place: Place,
     from: Timestamp,
@@ -92,7 +93,7 @@ pub(crate) fn present(
     Some(PastSpan { activity, from, request: request.cloned() })
 }
 
-/// Keeps a span that is over.
+/// Stores a completed span.
 pub(crate) fn keep(past: &mut Vec<PastSpan>, over: Option<PastSpan>) {
     past.extend(over);
     while past.len() > MOST_PAST_SPANS {
@@ -106,7 +107,7 @@ pub(crate) fn drop_first(spans: &mut Vec<PastSpan>) {
     spans.drain(..next.map_or(spans.len(), |at| at + 1));
 }
 
-/// Whether a stretch begins with this span.
+/// Returns whether a stretch begins with this span.
 pub(crate) fn begins(span: &PastSpan) -> bool {
     span.activity == Activity::Idle
 }

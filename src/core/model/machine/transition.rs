@@ -1,14 +1,14 @@
-//! Which changes of a machine's state are legal, and why each happens: the table of the contract, in one place.
-//! The store's writes, the decisions and the models all ask this table.
+//! Which changes of a machine's state are legal, and why does each happen? The table of the contract, in one place. The
+//! store's writes, the decisions and the models all use this table.
 
 use crate::model::record::state::State;
 
-/// What makes a machine change its state.
+/// The reason for a change of a machine's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Cause {
     /// EC2 returned the machine.
     Launched,
-    /// The agent says the claim's runner is registered and listening (`UD_REG_OK`).
+    /// The agent reports that the claim's runner is registered and listening (`UD_REG_OK`).
     Registered,
     /// A warm machine finished its first boot (`UD_OK`): it enters the pool.
     Booted,
@@ -18,9 +18,9 @@ pub enum Cause {
     RegistrationFailedOnce,
     /// Deregistered and clean (`UD_REMOVE_REG_OK`): it enters the pool.
     Cleaned,
-    /// A pooled machine is kept: its deadline moves on.
+    /// A pooled machine is kept: its deadline is extended.
     Renewed,
-    /// A person's hold: it leaves its request or the pool, or failed, and is kept to be looked at.
+    /// A person's hold: it leaves its request or the pool, or failed, and is kept so that the person can look at it.
     Held,
     /// A request takes it out of the pool.
     Claimed,
@@ -28,7 +28,7 @@ pub enum Cause {
     Ended,
 }
 
-/// Where a machine is, as finely as the table needs it: idle machines differ by whether they are in the pool.
+/// The position of a machine, as finely as the table needs it: idle machines differ by whether they are in the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Place {
     /// Not recorded yet.
@@ -52,7 +52,7 @@ pub enum Place {
 }
 
 impl Place {
-    /// The contract's state.
+    /// Returns the contract's state.
     pub const fn state(self) -> Option<State> {
         match self {
             Self::Nowhere => None,
@@ -68,11 +68,11 @@ impl Place {
 /// One row of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transition {
-    /// Where the machine was.
+    /// The place of the machine before.
     pub from: Place,
-    /// Why it moves.
+    /// The cause of its move.
     pub cause: Cause,
-    /// Where it is afterwards.
+    /// The place of the machine afterwards.
     pub to: Place,
 }
 
@@ -80,7 +80,7 @@ const fn row(from: Place, cause: Cause, to: Place) -> Transition {
     Transition { from, cause, to }
 }
 
-/// Every legal change. A machine moves along these and no others; `terminated` is the end.
+/// Every legal change. A machine changes its state in these ways and no others; `terminated` is the end.
 pub const TRANSITIONS: &[Transition] = {
     use Cause::{
         Booted, Claimed as Claim, Cleaned, Ended, GivenBack, Held, Launched, Registered,
@@ -117,12 +117,12 @@ pub const TRANSITIONS: &[Transition] = {
         row(IdlePooled, Held, IdleHeld),
         row(IdleHeld, Renewed, IdleHeld),
         row(IdleHeld, Ended, Terminated),
-        // An orphan is recorded as already decided, so that nothing is ended without a record.
+        // An orphan is recorded as already decided, so that no machine is ended without a record.
         row(Nowhere, Ended, Terminated),
     ]
 };
 
-/// Whether a machine may go from one place to the other for this cause.
+/// Returns whether a machine may go from one place to the other for this cause.
 pub fn legal(from: Place, cause: Cause, to: Place) -> bool {
     TRANSITIONS.contains(&row(from, cause, to))
 }

@@ -1,14 +1,14 @@
-//! Which variables may be given to runners and their jobs: those of the operator's file, and those of a machine's
+//! Which variables may be given to runners and their jobs? Those of the operator's file, and those of a machine's
 //! image.
 
-/// What runners and jobs are told by the agent, or by GitHub's runner, and by nobody else.
+/// Variables that only the agent or GitHub's runner sets for runners and jobs.
 const TOLD: [&str; 4] = ["HOME", "LOGNAME", "TMPDIR", "USER"];
-/// The same by what their names begin with: among them what would replace the check before each job, or a credential
-/// (actions/runner, `CommandSettings.cs` and `Constants.cs`).
+/// The same by the prefixes of their names: among them variables that would replace the check before each job, or a
+/// credential (actions/runner, `CommandSettings.cs` and `Constants.cs`).
 const PREFIXES: [&str; 5] =
     ["ACTIONS_RUNNER_HOOK_", "ACTIONS_RUNNER_INPUT_", "ACTIONS_RUNNER_RETURN_", "GITHUB_", "RUNYARD_"];
 
-/// Why a variable of this name cannot be given to runners and jobs; none where it can.
+/// Returns why a variable of this name cannot be given to runners and jobs; none where it can.
 pub fn variable_refusal(name: &str) -> Option<String> {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
     if name.is_empty() || !name.bytes().all(plain) || name.as_bytes()[0].is_ascii_digit() {

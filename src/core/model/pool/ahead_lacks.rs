@@ -1,4 +1,4 @@
-//! What a class lacks for runners that are registered ahead of claims, by its spec and its operator.
+//! What does a class lack for runners that are registered ahead of claims, by its spec and its operator?
 
 use super::registered_ahead::{AheadOff, AheadStatus, RegisteredAhead};
 use crate::model::machine::jobs::Jobs;
@@ -6,8 +6,8 @@ use crate::model::pool::{Pool, PoolSpec};
 use crate::model::record::state::{RegistrationMode, ReuseWithin};
 
 impl AheadStatus {
-    /// What holds of a class now: what its spec lacks, else what its operator said last. None where that was of another
-    /// spec, or nobody said anything yet.
+    /// Returns the current state of a class: the conditions that its spec lacks, else the operator's last status. None
+    /// where that status was about another spec, or where no operator has written one yet.
     #[must_use]
     pub fn of_pool(pool: &Pool) -> Option<Self> {
         let own = Self::of(pool.spec.ahead_lacks());
@@ -20,7 +20,7 @@ impl AheadStatus {
 }
 
 impl PoolSpec {
-    /// What the spec lacks for runners that are registered ahead; nothing where it allows them.
+    /// Lists the conditions that the spec lacks for runners that are registered ahead; empty where it allows them.
     pub fn ahead_lacks(&self) -> impl Iterator<Item = AheadOff> {
         let said = match self.registered_ahead {
             RegisteredAhead::Never => Some(AheadOff::Said),
@@ -40,7 +40,8 @@ impl PoolSpec {
         [said, mode, reuse, keep, jobs].into_iter().flatten()
     }
 
-    /// What an operator lacks for them, by whether it registers runners at a GitHub at all, and at organisations.
+    /// Returns the condition that an operator lacks for them, by whether it registers runners at a GitHub at all, and
+    /// at organisations.
     #[must_use]
     pub fn operator_lacks(&self, github: bool, organization: bool) -> Option<AheadOff> {
         let of_owner = match self.reuse_within {

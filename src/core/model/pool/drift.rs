@@ -1,13 +1,13 @@
-//! Whether a machine was launched in the way its class wants now.
+//! Was a machine launched in the way that its class wants now?
 
 use std::collections::BTreeMap;
 
 use super::launch_template::LaunchTemplate;
 use crate::model::pool::{Pool, PoolSpec};
 
-/// The digest of how a class's machines are launched: two FNV-1a digests (64 bits, hexadecimal), of `launch`, and of
-/// `cpu`, `mmem` and `allowedInstanceTypes`, each of its JSON with sorted keys. They detect changes, not attacks.
-/// `launch.maxPriceOver` is no part of it: it bounds a choice, and a machine that was chosen stays as it is.
+/// Computes the digest of a class's launch configuration: two FNV-1a digests (64 bits, hexadecimal), of `launch`, and
+/// of `cpu`, `mmem` and `allowedInstanceTypes`, each of its JSON with sorted keys. They detect changes, not attacks.
+/// `launch.maxPriceOver` is not part of it: it bounds a choice, and a machine that was chosen stays as it is.
 pub fn launch_digest(spec: &PoolSpec) -> String {
     let shape = serde_json::json!({
         "cpu": spec.cpu, "mmem": spec.mmem, "allowedInstanceTypes": spec.allowed_instance_types,
@@ -17,8 +17,8 @@ pub fn launch_digest(spec: &PoolSpec) -> String {
     format!("{:016x}-{:016x}", digest(launch), digest(shape))
 }
 
-/// The same of a class: by the image that is pinned where a parameter names it, so that a newer one is a change like
-/// any other. None where an image is to be pinned and is not.
+/// Computes the same digest for a class with the pinned image where a parameter names it, so that a newer image is a
+/// change like any other. None where an image is to be pinned and is not.
 pub fn pool_launch_digest(pool: &Pool) -> Option<String> {
     if pool.spec.launch.parameter().is_none() {
         return Some(launch_digest(&pool.spec));
@@ -39,8 +39,8 @@ fn digest(value: serde_json::Value) -> u64 {
     })
 }
 
-/// Why a machine that was launched in one way is not what its class wants now; none where it is, where nothing is known
-/// of how it was launched, or where the class says nothing of how its machines are launched.
+/// Returns why a machine that was launched in one way is not what its class wants now; none where it is, where its
+/// launch configuration is not known, or where the class does not define how its machines are launched.
 pub fn drift(
     launched: Option<&str>,
     wanted: &str,

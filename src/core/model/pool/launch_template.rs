@@ -1,14 +1,14 @@
-//! With what EC2 is asked to launch the machines of a class.
+//! The launch configuration of a class's machines for EC2.
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// What the parameter of an image begins with in a spec.
+/// The prefix of the parameter of an image in a spec.
 const PARAMETER: &str = "ssm:";
 
-/// What EC2 is asked to launch with.
+/// The launch configuration for EC2.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LaunchTemplate {
@@ -21,10 +21,10 @@ pub struct LaunchTemplate {
     /// The instance profile's name or ARN.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instance_profile: Option<String>,
-    /// Where to launch.
+    /// The subnets to launch in.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub subnet_ids: Vec<String>,
-    /// What may talk to the machines.
+    /// The security groups of the machines.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub security_group_ids: Vec<String>,
     /// Size of the root volume in GiB; `volume.gib` is the same.
@@ -33,7 +33,7 @@ pub struct LaunchTemplate {
     /// The root volume.
     #[serde(skip_serializing_if = "Volume::is_default")]
     pub volume: Volume,
-    /// Tags of its machines, their volumes and fleets, beside ours.
+    /// Tags of its machines, their volumes and fleets, in addition to ours.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub tags: BTreeMap<String, String>,
     /// A shell script run once at first boot, before any runner.
@@ -47,38 +47,38 @@ pub struct LaunchTemplate {
     pub launch_template_id: Option<String>,
 }
 
-/// A root volume, of type gp3; what it does not say is the image's, or EC2's default.
+/// A root volume, of type gp3; an absent field is that of the image, or EC2's default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Volume {
     /// Its size in GiB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gib: Option<u32>,
-    /// Its operations a second.
+    /// Its I/O operations per second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub iops: Option<u32>,
     /// Its throughput in MiB/s.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub throughput: Option<u32>,
-    /// The rate in MiB/s at which EC2 reads the image's snapshot into it; EC2's own where none is named.
+    /// The rate in MiB/s at which EC2 reads the image's snapshot into it; EC2's own where it is absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub initialization_rate: Option<u32>,
     /// Whether it is encrypted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub encrypted: Option<bool>,
-    /// The key it is encrypted with: an id, an alias or an ARN of KMS; EC2's own where none is named.
+    /// The key it is encrypted with: an id, an alias or an ARN of KMS; EC2's own where it is absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kms_key_id: Option<String>,
 }
 
 impl Volume {
-    /// Whether it says nothing.
+    /// Returns whether all fields are absent.
     pub fn is_default(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// What a parameter named when it was last resolved: the image that machines are launched from until it is resolved
+/// The result of the last resolution of a parameter: the image that machines are launched from until it is resolved
 /// again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -92,12 +92,12 @@ pub struct PinnedImage {
 }
 
 impl LaunchTemplate {
-    /// The parameter that names the image, if one does.
+    /// Returns the parameter that names the image, if one does.
     pub fn parameter(&self) -> Option<&str> {
         self.ami.as_deref()?.strip_prefix(PARAMETER)
     }
 
-    /// The root volume, with the size that either of its two names says.
+    /// Returns the root volume, with the size from either of its two fields.
     pub fn root_volume(&self) -> Volume {
         Volume { gib: self.volume.gib.or(self.volume_gib), ..self.volume.clone() }
     }

@@ -1,4 +1,4 @@
-//! Where the runner of a machine may be registered before its claim is known, and for which classes.
+//! Where may the runner of a machine be registered before its claim is known, and for which classes?
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ pub enum AheadPlace {
 }
 
 impl AheadPlace {
-    /// Of a machine of this trust domain.
+    /// Returns the place for a machine of this trust domain.
     #[must_use]
     pub fn of(trust_domain: &str) -> Option<Self> {
         let (kind, name) = trust_domain.split_once(':')?;
@@ -28,7 +28,7 @@ impl AheadPlace {
         }
     }
 
-    /// The trust domain of a machine that serves it.
+    /// Returns the trust domain of a machine that serves this place.
     #[must_use]
     pub fn trust_domain(&self) -> String {
         match self {
@@ -48,8 +48,8 @@ impl fmt::Display for AheadPlace {
 }
 
 impl PoolSpec {
-    /// Where the runner of a machine of this trust domain is registered ahead, where its class's are; none where the
-    /// machine has served nobody and may serve more than one owner.
+    /// Returns the place where the runner of a machine of this trust domain is registered ahead, if its class registers
+    /// runners ahead; none where the machine has served no request and may serve more than one owner.
     #[must_use]
     pub fn ahead_place(&self, trust_domain: &str) -> Option<AheadPlace> {
         if !trust_domain.is_empty() {
@@ -62,13 +62,13 @@ impl PoolSpec {
         }
     }
 
-    /// The only repository that may use the class, in lower case.
+    /// Returns the only repository that may use the class, in lower case.
     fn sole_repository(&self) -> Option<String> {
         let [name] = &self.repositories[..] else { return None };
         (!name.contains('*')).then(|| name.to_ascii_lowercase())
     }
 
-    /// The only owner whose repositories may use the class, in lower case.
+    /// Returns the only owner whose repositories may use the class, in lower case.
     fn sole_owner(&self) -> Option<String> {
         let mut owners =
             self.repositories.iter().map(|glob| glob.split_once('/').map_or("*", |(owner, _)| owner));
@@ -77,10 +77,10 @@ impl PoolSpec {
         sole.then_some(first)
     }
 
-    /// Checks that runners of a class that insists on it can be registered ahead.
+    /// Checks that runners of a class that requires it can be registered ahead.
     ///
     /// # Errors
-    /// Names what does not go with it, and why.
+    /// Names the conflicting setting, and why it conflicts.
     pub fn check_ahead(&self) -> Result<(), FieldError> {
         match self.registered_ahead {
             RegisteredAhead::Auto | RegisteredAhead::Never => Ok(()),

@@ -1,12 +1,12 @@
-//! Are the runners of a class's pooled machines registered ahead of claims, and if not, what would have to hold? The
-//! spec, the operator's GitHub and GitHub's own answers each may say no; everybody who asks gets the same reasons.
+//! Are the runners of a class's pooled machines registered ahead of claims, and if not, which conditions are missing?
+//! The spec, the operator's GitHub and GitHub's own responses may each prevent it; every caller gets the same reasons.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::model::record::state::{RegistrationMode, ReuseWithin};
 
-/// What a warm claim waits for where nothing is registered ahead, with GitHub's own runner: `config.sh` 0.70 s, and
-/// 0.52 s until it listens (medians of runner 2.336.0 on a machine with nothing else to do).
+/// The time of a warm claim without registration ahead, with GitHub's own runner: `config.sh` 0.70 s, and 0.52 s until
+/// it listens (medians of runner 2.336.0 on a machine with nothing else to do).
 const SAVED: &str = "about 1.2 s of each warm claim with GitHub's runner";
 
 /// Whether a class wants the runners of its pooled machines registered before a claim. The table holds true and false;
@@ -26,7 +26,7 @@ impl RegisteredAhead {
     /// All of them.
     pub const ALL: &[Self] = &[Self::Auto, Self::Always, Self::Never];
 
-    /// Whether nobody said anything, so that the table holds nothing.
+    /// Returns whether the attribute is absent.
     #[must_use]
     pub const fn is_auto(&self) -> bool {
         match self {
@@ -70,30 +70,30 @@ impl<'de> Deserialize<'de> for RegisteredAhead {
 /// Why no runner of a class is registered ahead of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AheadOff {
-    /// Its spec says so.
+    /// Its spec turns it off.
     Said,
     /// Its runners are single-use: GitHub makes each for its labels.
     Mode,
-    /// Its machines are used again by more than one owner, or by nobody.
+    /// Its machines are used again by more than one owner, or not at all.
     Reuse(ReuseWithin),
-    /// Its machines serve an owner, and no runner group says whose repositories may use them.
+    /// Its machines serve an owner, and no runner group restricts which repositories may use them.
     Group,
-    /// Kept directories are lent when the runner starts.
+    /// Kept directories are attached when the runner starts.
     Keep,
-    /// What jobs may do is granted when the runner starts.
+    /// The permissions of jobs are granted when the runner starts.
     Jobs,
     /// The operator registers runners at no GitHub.
     NoGitHub,
-    /// The operator registers runners at repositories, and the class's would be an organisation's.
+    /// The operator registers runners at repositories, and the class needs them at an organisation.
     Scope,
-    /// GitHub takes no runner of the version that its machines get any more: why.
+    /// GitHub no longer accepts runners of the version that its machines get; with the reason.
     Version(String),
-    /// GitHub refused, in its words, what only runners that are registered ahead need.
+    /// GitHub refused a call that only runners registered ahead need; with its error message.
     Refused(String),
 }
 
 impl AheadOff {
-    /// The word of the contract.
+    /// Returns the contract's word.
     #[must_use]
     pub const fn as_str(&self) -> &'static str {
         match self {
@@ -110,7 +110,8 @@ impl AheadOff {
         }
     }
 
-    /// Whether the class was made so on purpose: what it would cost is worth more than the time.
+    /// Returns whether the class was configured so on purpose: the setting that would have to change is worth more than
+    /// the time saved.
     #[must_use]
     pub const fn is_choice(&self) -> bool {
         match self {
@@ -126,11 +127,11 @@ impl AheadOff {
         }
     }
 
-    /// Whether a spec says it, and not its operator or GitHub.
+    /// The reasons that come from the spec, and not from its operator or GitHub.
     pub(crate) const OF_SPEC: &[&str] =
         &["Off", "RegistrationMode", "ReuseWithin", "RunnerGroup", "Keep", "Jobs"];
 
-    /// What does not go with it, in words that follow the field's name.
+    /// Describes the conflict, in words that follow the field's name.
     #[must_use]
     pub fn why(&self) -> String {
         match self {
@@ -152,7 +153,7 @@ impl AheadOff {
         }
     }
 
-    /// What would have to hold.
+    /// Describes the condition that would have to hold.
     #[must_use]
     pub const fn fix(&self) -> &'static str {
         match self {
@@ -175,21 +176,22 @@ impl AheadOff {
     }
 }
 
-/// What the operator tells of a class: whether its runners are registered ahead, and if not, what would have to hold.
+/// The operator's status for a class: whether its runners are registered ahead, and if not, which conditions are
+/// missing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AheadStatus {
-    /// Whether they are.
+    /// Whether they are registered ahead.
     pub on: bool,
-    /// Why not, in words of [`AheadOff::as_str`]; the first is told first.
+    /// The reasons why not, in words of [`AheadOff::as_str`], the most important first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reasons: Vec<String>,
-    /// For a person: what it saves or would save, and what to set.
+    /// For people: the time that it saves or would save, and the setting to change.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
 }
 
 impl AheadStatus {
-    /// Of a class that lacks these.
+    /// Builds the status of a class that lacks these conditions.
     pub fn of(lacks: impl Iterator<Item = AheadOff>) -> Self {
         let lacks: Vec<AheadOff> = lacks.collect();
         let each = lacks.iter().map(|off| format!("registeredAhead {}: {}", off.why(), off.fix()));
@@ -204,7 +206,7 @@ impl AheadStatus {
         Self { on: lacks.is_empty(), reasons, message }
     }
 
-    /// Whether it tells just these, whatever the words of others in it.
+    /// Returns whether the status has exactly these reasons, regardless of third-party error messages in them.
     pub fn tells(&self, lacks: impl Iterator<Item = AheadOff>) -> bool {
         let mut told = self.reasons.iter();
         let mut number = 0;

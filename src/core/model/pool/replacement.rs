@@ -1,5 +1,5 @@
-//! How a class's idle machines are replaced when it is launched in another way than they were: which way that was, how
-//! many at once, and in which hours.
+//! How a class's idle machines are replaced when its launch configuration has changed: in which way, how many at once,
+//! and in which hours.
 
 use jiff::civil::Time;
 use jiff::tz::TimeZone;
@@ -12,10 +12,10 @@ use crate::model::record::field::FieldError;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Replacement {
-    /// Machines of the class that are being replaced at a time, until their replacements are idle; 0: none ever.
+    /// Machines of the class that are being replaced at a time, until their replacements are idle; 0: never any.
     pub at_once: u32,
-    /// `HH:MM-HH:MM`, the hours in which that may be; over midnight where the second is the smaller. Always when
-    /// absent.
+    /// `HH:MM-HH:MM`, the hours in which machines may be replaced; over midnight where the second is the smaller.
+    /// Always when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hours: Option<String>,
     /// An IANA time zone for the hours.
@@ -40,7 +40,7 @@ pub enum Hours {
 }
 
 impl Replacement {
-    /// Whether this is what a spec says that says nothing.
+    /// Returns whether this is the value of a spec that does not set it.
     pub(crate) fn is_default(&self) -> bool {
         *self == Self::default()
     }
@@ -63,7 +63,7 @@ impl Replacement {
         }
     }
 
-    /// Whether machines may be replaced at this moment.
+    /// Returns whether machines may be replaced at this moment.
     pub fn hours_at(&self, now: Timestamp) -> Hours {
         let Some(hours) = &self.hours else { return Hours::Open };
         let (Some((from, to)), Ok(zone)) = (span(hours), TimeZone::get(&self.time_zone)) else {
@@ -81,7 +81,7 @@ impl Replacement {
     }
 }
 
-/// The two times of `HH:MM-HH:MM`; none where it is something else, or no time at all.
+/// Parses the two times of `HH:MM-HH:MM`; none where the text has another form, or is not a time.
 fn span(hours: &str) -> Option<(Time, Time)> {
     let time = |text: &str| {
         let (hour, minute) = text.split_once(':')?;

@@ -1,4 +1,5 @@
-//! Which repositories may use a machine again: the trust domain that its record stores, read by what its class says now.
+//! Which repositories may use a machine again? The trust domain that its record stores, interpreted by its class's
+//! current setting.
 
 use std::borrow::Cow;
 
@@ -6,10 +7,10 @@ use crate::model::pool::PoolSpec;
 use crate::model::record::state::ReuseWithin;
 
 impl PoolSpec {
-    /// The trust domain, by the present `reuseWithin`, of the requests that may use a machine which stores this one;
-    /// none where nobody may. A machine of `repository:o/r` lies within `owner:o`, and both lie within `any`, so a
-    /// class that widens goes on with its machines. One that narrows does not: nothing tells which repository of an
-    /// owner used the machine. A machine of `none` is nobody's.
+    /// Returns the trust domain, by the present `reuseWithin`, of the requests that may use a machine which stores this
+    /// one; none where no request may. A machine of `repository:o/r` lies within `owner:o`, and both lie within `any`,
+    /// so a class that widens keeps its machines. A class that narrows does not: the record does not show which
+    /// repository of an owner used the machine. A machine of `none` has no owner.
     #[must_use]
     pub fn reused_as<'a>(&self, stored: &'a str) -> Option<Cow<'a, str>> {
         if stored.is_empty() {
@@ -32,13 +33,13 @@ impl PoolSpec {
         }
     }
 
-    /// Why a machine of this trust domain has drifted, where nobody can get it any more.
+    /// Returns why a machine of this trust domain has drifted, where no request can get it any more.
     #[must_use]
     pub fn unshared(&self, stored: &str) -> Option<&'static str> {
         self.reused_as(stored).is_none().then_some("reuseWithin of its class lets nobody use it again")
     }
 
-    /// For a person: whose machines of a trust domain are.
+    /// Describes the owners of a trust domain's machines, for people.
     #[must_use]
     pub fn domain_in_words(domain: &str) -> String {
         match domain.split_once(':') {

@@ -16,17 +16,17 @@ const LONGEST_GLOB: usize = 30;
 pub struct InstanceTypes(pub Vec<String>);
 
 impl InstanceTypes {
-    /// Whether the type is accepted.
+    /// Returns whether the type is accepted.
     pub fn accept(&self, instance_type: &str) -> bool {
         Self::accept_any(&self.0, instance_type)
     }
 
-    /// Whether a list of globs accepts the type; an empty one accepts every type.
+    /// Returns whether a list of globs accepts the type; an empty one accepts every type.
     pub fn accept_any(globs: &[String], instance_type: &str) -> bool {
         globs.is_empty() || globs.iter().any(|glob| matches(glob, instance_type))
     }
 
-    /// What a request may not ask for, in words; none where it may ask for all of it.
+    /// Returns why these types may not be requested; none where all may be.
     pub fn out_of_bounds(&self) -> Option<String> {
         if self.0.len() > MOST_GLOBS {
             return Some(format!("there are more than {MOST_GLOBS} globs"));
@@ -38,18 +38,18 @@ impl InstanceTypes {
         Some(format!("{shown:?} is not 1 to {LONGEST_GLOB} letters, digits, `.`, `*` and `-`"))
     }
 
-    /// The list, or where it is out of bounds as much of it as shows that.
+    /// Returns the list, or where it is out of bounds enough of it to show that.
     #[must_use]
     pub(crate) fn cut(self) -> Self {
         if self.out_of_bounds().is_none() {
             return self;
         }
-        // A list made anew: a shortened one keeps the room of all that it had.
+        // A new list: a shortened one would keep its old capacity.
         Self(self.0.iter().take(MOST_GLOBS + 1).map(|glob| cut(glob, LONGEST_GLOB)).collect())
     }
 
-    /// The type of a machine that has none of EC2's: `local`, or a name made to fit the first glob when the list would
-    /// not accept that.
+    /// Returns the type of a local machine, which has none of EC2's: `local`, or a name that fits the first glob when
+    /// the list would not accept that.
     pub fn local(&self) -> String {
         match self.0.first() {
             Some(glob) if !self.accept("local") => glob.replace('*', "local"),
@@ -58,9 +58,9 @@ impl InstanceTypes {
     }
 }
 
-/// Whether `text` matches a glob in which `*` stands for any characters and nothing else is special.
+/// Returns whether `text` matches a glob in which `*` stands for any characters and nothing else is special.
 pub fn matches(glob: &str, text: &str) -> bool {
-    // WildMatch also reads `?`; no name we match can hold one, so a glob with `?` matches nothing.
+    // WildMatch also interprets `?`; no name that is matched here can contain one, so a glob with `?` matches nothing.
     !glob.contains('?') && WildMatch::new(glob).matches(text)
 }
 

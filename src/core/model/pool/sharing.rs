@@ -1,5 +1,5 @@
-//! How a class shares its machines: by what requests are grouped into shares, with which weights and quotas, and how
-//! long use is remembered. Which share a request has is looked up here and never told by its workflow.
+//! How a class shares its machines: by which property requests are grouped into shares, with which weights and quotas,
+//! and how long use is remembered. The share of a request is looked up here and is never set by its workflow.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -39,7 +39,7 @@ pub const SHARES_NAMED: usize = 64;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Sharing {
-    /// What a share is.
+    /// The property by which requests are grouped.
     pub by: ShareBy,
     /// Globs of shares, and their weights; 1 where none matches.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -47,9 +47,9 @@ pub struct Sharing {
     /// Globs of shares, and the bounds of each share.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub quotas: BTreeMap<String, Quota>,
-    /// After how long half of a use is forgotten.
+    /// The time after which half of a use is forgotten.
     pub half_life: HalfLife,
-    /// The part of `max`, in percent, that only shares without a machine may take.
+    /// The part of `max`, in percent, that only shares without a machine may use.
     #[serde(skip_serializing_if = "is_zero")]
     pub reserve: u32,
 }
@@ -80,12 +80,12 @@ pub struct Quota {
     /// Most requests that wait at the same time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_waiting: Option<u32>,
-    /// Machines that it gets before any other share; others use them while it does not ask.
+    /// Machines that it gets before any other share; others use them while it requests none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub guaranteed: Option<u32>,
 }
 
-/// After how long half of a use is forgotten: a minute to 30 days.
+/// The time after which half of a use is forgotten: a minute to 30 days.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct HalfLife(Duration);
@@ -94,7 +94,7 @@ impl HalfLife {
     /// The shortest and the longest.
     const BOUNDS: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(30 * 24 * 3600));
 
-    /// The length of time.
+    /// Returns the duration.
     pub const fn get(self) -> Duration {
         self.0
     }
@@ -147,8 +147,8 @@ impl From<HalfLife> for String {
     }
 }
 
-/// The value of the glob that matches a name most closely: the one with the most characters that are no `*`, of equals
-/// the first by the alphabet. Globs and names are compared without regard to case.
+/// Returns the value of the glob that matches a name most closely: the one with the most characters other than `*`, of
+/// equals the first by the alphabet. Globs and names are compared without regard to case.
 pub fn closest<'a, T>(globs: &'a BTreeMap<String, T>, name: &str) -> Option<(&'a str, &'a T)> {
     let name = name.to_ascii_lowercase();
     let literal = |glob: &str| glob.bytes().filter(|byte| *byte != b'*').count();
@@ -158,7 +158,8 @@ pub fn closest<'a, T>(globs: &'a BTreeMap<String, T>, name: &str) -> Option<(&'a
 }
 
 impl Sharing {
-    /// The share of a repository's requests, in lower case. A repository that no team names is of its owner's share.
+    /// Returns the share of a repository's requests, in lower case. A repository that no team names belongs to its
+    /// owner's share.
     pub fn share(&self, repository: &Repository, teams: &BTreeMap<String, String>) -> String {
         let folded = repository.folded();
         match self.by {
@@ -171,35 +172,35 @@ impl Sharing {
         }
     }
 
-    /// The weight of a share, at least 1.
+    /// Returns the weight of a share, at least 1.
     pub fn weight(&self, share: &str) -> u32 {
         closest(&self.weights, share).map_or(1, |(_, weight)| (*weight).clamp(1, MOST_WEIGHT))
     }
 
-    /// The bounds of a share.
+    /// Returns the bounds of a share.
     pub fn quota(&self, share: &str) -> Quota {
         closest(&self.quotas, share).map(|(_, quota)| *quota).unwrap_or_default()
     }
 }
 
-/// What the shares of a class used, as it stood at a moment. Half of each sum is forgotten each half-life.
+/// The use of a class's shares at a given time. Half of each sum is forgotten each half-life.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
-    /// The moment.
+    /// The time.
     pub at: Timestamp,
-    /// The decayed use of the shares that used most, in milliseconds of machines.
+    /// The decayed use of the shares that used most, in machine-milliseconds.
     #[serde(default)]
     pub sums: BTreeMap<String, u64>,
-    /// That of all others together.
+    /// The use of all others together.
     #[serde(default)]
     pub other: u64,
 }
 
-/// What may use which priority, and what it is worth.
+/// The repositories that may use a priority, and its value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Priority {
-    /// Higher is served first; requests that name none have 0.
+    /// Higher is served first; requests without a priority have 0.
     pub value: i32,
     /// Globs of repositories that may use it.
     #[serde(default = "everyone")]
@@ -210,7 +211,7 @@ fn everyone() -> Vec<String> {
     vec!["*".into()]
 }
 
-/// What the whole yard knows of shares: the `[sharing]` of the operator's file.
+/// The sharing settings of the whole yard: the `[sharing]` of the operator's file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct YardSharing {
     /// Globs of repositories, and their teams.
@@ -222,10 +223,10 @@ pub struct YardSharing {
 }
 
 impl YardSharing {
-    /// The value of the priority that a repository's request names.
+    /// Returns the value of the priority that a repository's request names.
     ///
     /// # Errors
-    /// A sentence that says which priorities the repository may use.
+    /// A sentence that lists the priorities that the repository may use.
     pub fn priority(&self, name: Option<&str>, repository: &Repository) -> Result<i32, String> {
         let Some(name) = name else { return Ok(0) };
         let folded = repository.folded();
@@ -251,7 +252,7 @@ impl YardSharing {
         }
     }
 
-    /// The bounds of a share over all classes.
+    /// Returns the bounds of a share over all classes.
     pub fn quota(&self, share: &str) -> Quota {
         closest(&self.quotas, share).map(|(_, quota)| *quota).unwrap_or_default()
     }

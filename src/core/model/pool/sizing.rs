@@ -1,5 +1,5 @@
-//! How a class sizes itself: the promise that its spec makes, the number that the operator set for it, and what it
-//! remembers of past demand to do so.
+//! How a class sizes itself: the promise in its spec, the number of idle machines that the operator set for it, and the
+//! past demand that it remembers for that.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,25 +13,25 @@ use crate::model::record::field::FieldError;
 
 /// Hours of a week.
 pub const HOURS: u16 = 168;
-/// The most idle machines that demand is remembered for; a greater need counts as this.
+/// The most idle machines that demand is remembered for; a greater need counts as this one.
 pub const MOST_NEED: u32 = 1024;
-/// How long remembered demand is believed after its last hour.
+/// How long remembered demand is used after its last hour.
 pub const DEMAND_STALE: Duration = Duration::from_secs(24 * 3600);
 
-/// What a class promises, and what that may cost.
+/// The promise of a class, and its cost limit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Sizing {
-    /// How long 95 of 100 requests wait at most until their machines are ready.
+    /// The time within which the machines of 95 of 100 requests are ready.
     #[serde(rename = "waitP95")]
     pub wait_p95: WaitTarget,
-    /// The most that idle machines may cost in a day, in the currency of the price table.
+    /// The most that idle machines may cost per day, in the currency of the price table.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_cost_per_day: Option<Money>,
     /// The least number of idle machines.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub min: u32,
-    /// The greatest; that of the pool when absent.
+    /// The greatest number; that of the pool when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max: Option<u32>,
 }
@@ -47,7 +47,7 @@ const fn is_zero(number: &u32) -> bool {
 pub struct WaitTarget(Duration);
 
 impl WaitTarget {
-    /// The length of time.
+    /// Returns the duration.
     pub const fn get(self) -> Duration {
         self.0
     }
@@ -95,10 +95,10 @@ impl From<WaitTarget> for String {
 pub struct Money(u64);
 
 impl Money {
-    /// The greatest that is taken.
+    /// The greatest amount that is accepted.
     const MOST: f64 = 1e9;
 
-    /// As a number.
+    /// Returns the amount as a number.
     pub fn get(self) -> f64 {
         self.0 as f64 / 100.0
     }
@@ -135,43 +135,43 @@ impl fmt::Display for Money {
 pub struct SizedDesired {
     /// Idle machines kept.
     pub desired: u32,
-    /// Since when.
+    /// When it was set.
     pub at: Timestamp,
-    /// The quarter of an hour for which it was looked at last.
+    /// The quarter of an hour for which it was last computed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub looked_at: Option<Timestamp>,
-    /// Why this number, for a person.
+    /// The reason for this number, for people.
     #[serde(default)]
     pub reason: String,
-    /// The counts for the hours from the end of the demand on, as it was learned last.
+    /// The counts for the hours from the end of the demand on, as they were last learned.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub next: Vec<u32>,
 }
 
-/// What a class remembers of past demand: for each hour of the week, how many requests would have needed how many idle
-/// machines to be served at once. A week that passes makes earlier ones count for less.
+/// The past demand that a class remembers: for each hour of the week, how many requests would have needed how many idle
+/// machines to be served at once. Each week that passes reduces the weight of earlier ones.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Demand {
     /// The beginning of the first hour that was learned.
     pub since: Timestamp,
-    /// The end of the last one.
+    /// The end of the last hour that was learned.
     pub until: Timestamp,
     /// The needs.
     #[serde(default)]
     pub bins: Bins,
-    /// The same by how busy it was, where a week was learned.
+    /// The needs by level of demand, where a week was learned.
     #[serde(default, skip_serializing_if = "Pace::is_empty")]
     pub pace: Pace,
 }
 
 /// Needs by hour of the week, from 0 (Monday 00:00 in the zone of the class) to 167. The counts are hundredths of
-/// requests. An hour that cannot be read is left out: it must not cost the class its record.
+/// requests. An hour that cannot be read is left out: it must not make the record unreadable.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub struct Bins(pub BTreeMap<u16, BTreeMap<u32, u32>>);
 
 impl Bins {
-    /// How many requests they count.
+    /// Returns how many requests they count.
     pub fn requests(&self) -> f64 {
         let counts = self.0.values().flat_map(BTreeMap::values);
         counts.map(|count| u64::from(*count)).sum::<u64>() as f64 / 100.0
@@ -197,22 +197,22 @@ impl From<Bins> for String {
     }
 }
 
-/// What requests came lately, and what was needed at each level of demand. A level doubles every second one; 0 is one
-/// request an hour. What cannot be read is left out.
+/// The recent requests, and the needs at each level of demand. Every second level doubles the demand; level 0 is one
+/// request an hour. Entries that cannot be read are left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub struct Pace {
-    /// Thousandths of requests that came until the end of the demand, each counting for half after 15 minutes, 2 hours,
-    /// 6 hours and a day.
+    /// Thousandths of requests made until the end of the demand, each counting for half after 15 minutes, 2 hours, 6
+    /// hours and a day.
     pub recent: [u64; 4],
     /// By level.
     pub levels: BTreeMap<i16, Level>,
 }
 
-/// What was needed at one level of demand.
+/// The needs at one level of demand.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Level {
-    /// How long it was so: hundredths of quarters of an hour.
+    /// How long demand was at this level: hundredths of quarters of an hour.
     pub quarters: u32,
     /// Hundredths of requests by need.
     pub needs: BTreeMap<u32, u32>,
@@ -222,12 +222,12 @@ pub struct Level {
 pub const PACE_LEVELS: (i16, i16) = (-10, 30);
 
 impl Pace {
-    /// Whether nothing is remembered.
+    /// Returns whether nothing is remembered.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// How many requests its levels count.
+    /// Returns how many requests its levels count.
     pub fn requests(&self) -> f64 {
         let counts = self.levels.values().flat_map(|level| level.needs.values());
         counts.map(|count| u64::from(*count)).sum::<u64>() as f64 / 100.0

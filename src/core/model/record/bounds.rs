@@ -1,18 +1,18 @@
-//! How large a record may be that others than the operator write. What is larger is not parsed, and nothing but its key
-//! is kept of it: one workflow's credential must not fill the memory of the operator that serves all.
+//! How large may a record be that programs other than the operator write? A larger one is not parsed, and only its key
+//! is kept: one workflow's credential must not fill the memory of the operator that serves all.
 
 use super::item::{AttributeValue, Item, text_of};
 
 /// Most bytes of a record that workflows or machines write, as DynamoDB counts them.
 pub const MOST_RECORD_BYTES: usize = 64 * 1024;
-/// Whose records these are.
+/// The keys of these records.
 const OF_OTHERS: [&str; 2] = ["request#", "agent#"];
-/// What a request's record grows by with its machines. The operator alone writes these.
+/// The attributes by which a request's record grows with its machines. The operator alone writes these.
 const UNCOUNTED: [&str; 3] = ["claims", "instances", "served"];
-/// What stands for the attributes of a record that is too large: how many bytes they had.
+/// The replacement for the attributes of a record that is too large: how many bytes they had.
 const LEFT_OUT: &str = "\u{0}bytes";
 
-/// The item; of one that is too large the key and its size alone.
+/// Returns the item; for one that is too large only its key and its size.
 pub fn bounded(item: Item) -> Item {
     let Some(bytes) = too_large(&item) else { return item };
     let mut key: Item = item.into_iter().filter(|(name, _)| matches!(name.as_str(), "pk" | "sk")).collect();
@@ -20,7 +20,7 @@ pub fn bounded(item: Item) -> Item {
     key
 }
 
-/// How many bytes an item has, or had, that is too large to be read.
+/// Returns how many bytes an item has, or had, that is too large to be read.
 pub(crate) fn too_large(item: &Item) -> Option<usize> {
     let pk = text_of(item, "pk")?;
     if !OF_OTHERS.iter().any(|kind| pk.starts_with(kind)) {
@@ -34,7 +34,7 @@ pub(crate) fn too_large(item: &Item) -> Option<usize> {
     (bytes > MOST_RECORD_BYTES).then_some(bytes)
 }
 
-/// What a value takes, as DynamoDB counts it.
+/// Returns the size of a value, as DynamoDB counts it.
 fn size(value: &AttributeValue) -> usize {
     match value {
         AttributeValue::S(text) => text.len(),
@@ -76,7 +76,7 @@ mod tests {
             let large = request(&[("whatever", value)]);
             let kept = bounded(large.clone());
             assert_eq!(kept.keys().collect::<Vec<_>>(), [LEFT_OUT, "pk", "sk"]);
-            // Whether the adapter of the table left them out or not.
+            // Whether or not the adapter of the table left them out.
             for item in [large, kept] {
                 let Reading::Unreadable(why) = read::<Request>(&item) else { panic!("{:?}", item.keys()) };
                 assert_eq!(why.key, ask("7"));

@@ -39,7 +39,7 @@ words! {
 /// A condition of a request or a pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Condition {
-    /// What it is about.
+    /// The subject of the condition.
     #[serde(rename = "type")]
     pub condition_type: ConditionType,
     /// Whether it holds.
@@ -48,12 +48,12 @@ pub struct Condition {
     pub reason: String,
     /// A sentence.
     pub message: String,
-    /// Since when.
+    /// When it began to hold.
     pub at: Timestamp,
 }
 
 impl Condition {
-    /// A condition as it is now. It keeps the time of the one in `before` that has the same type and status.
+    /// Creates a condition as it is now. It keeps the time of the one in `before` that has the same type and status.
     pub fn since(
         before: &[Self],
         condition_type: ConditionType,
@@ -68,8 +68,8 @@ impl Condition {
     }
 }
 
-/// Parses the conditions of known types and skips the others, so that a newer program's condition makes no record
-/// unreadable.
+/// Parses the conditions of known types and skips the others, so that a newer program's condition does not make a
+/// record unreadable.
 pub(crate) fn known_conditions<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Condition>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]

@@ -29,7 +29,7 @@ pub struct Event {
     /// events sort in their order.
     #[serde(skip)]
     pub place: String,
-    /// Whether a person should mind.
+    /// Whether it needs a person's attention.
     #[serde(rename = "type")]
     pub event_type: EventType,
     /// One word, CamelCase, stable.
@@ -46,7 +46,7 @@ pub struct Event {
     /// The state or phase after.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
-    /// When.
+    /// The time.
     pub at: Timestamp,
     /// When the record may be deleted, epoch seconds.
     pub expires_at: i64,
@@ -55,7 +55,7 @@ pub struct Event {
 }
 
 impl Event {
-    /// An event about a record.
+    /// Creates an event about a record.
     pub fn new(subject: &RecordId, id: String, at: Timestamp, actor: &str) -> Self {
         Self {
             place: format!("{at:.3}#{id}"),

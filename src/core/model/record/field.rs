@@ -8,24 +8,24 @@ use serde::Serialize;
 pub struct FieldError {
     /// The name of the option, configuration key or attribute.
     pub field: String,
-    /// What was given, cut to a length a terminal can show.
+    /// The given value, cut to a length that a terminal can show.
     pub value: String,
-    /// What is wrong with it.
+    /// The fault of the value.
     pub message: String,
-    /// What to write instead.
+    /// The value to write instead.
     pub fix: String,
 }
 
-/// The attribute whose value nobody is to read, not even where it cannot be used.
+/// The attribute whose value must not be shown, even where it cannot be used.
 const SECRET: &str = "labelSuffix";
-/// What is shown in its place.
+/// The replacement that is shown.
 const HIDDEN: &str = "********";
 
-/// Longest part of a refused value that is repeated to a person, in characters.
+/// Longest part of a refused value that is repeated to people, in characters.
 const SHOWN: usize = 120;
 
 impl FieldError {
-    /// A refusal of `value` for `field`.
+    /// Creates a refusal of `value` for `field`.
     pub fn new(
         field: impl Into<String>,
         value: impl Into<String>,
@@ -42,7 +42,7 @@ impl FieldError {
         Self { field, value, message: message.into(), fix: fix.into() }
     }
 
-    /// The same refusal under another field's name, for example the option that carried the value.
+    /// Returns the same refusal under another field's name, for example the option that carried the value.
     #[must_use]
     pub fn named(mut self, field: impl Into<String>) -> Self {
         self.field = field.into();

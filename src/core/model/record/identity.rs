@@ -1,5 +1,5 @@
 //! The identity of a record. A key is parsed once, where an item or a key enters, and is a [`RecordId`] from there on;
-//! it becomes text again where it is stored or shown.
+//! it is formatted again where it is stored or shown.
 
 use std::fmt;
 use std::sync::Arc;
@@ -42,12 +42,12 @@ pub struct Key {
 }
 
 impl Key {
-    /// A key from its two parts.
+    /// Creates a key from its two parts.
     pub fn new(pk: impl Into<String>, sk: impl Into<String>) -> Self {
         Self { pk: pk.into(), sk: sk.into() }
     }
 
-    /// The key of an item that has one.
+    /// Returns the key of an item that has one.
     pub fn of(item: &Item) -> Option<Self> {
         let (Some(AttributeValue::S(pk)), Some(AttributeValue::S(sk))) = (item.get("pk"), item.get("sk"))
         else {
@@ -83,9 +83,9 @@ pub enum RecordId {
     Lease(Arc<str>),
     /// A resource class's pool.
     Pool(ClassName),
-    /// What a workflow asked for.
+    /// A workflow's request for machines.
     Request(RequestKey),
-    /// What happened to a record: the partition key of that record, and the place among its events.
+    /// An event of a record: the partition key of that record, and the place among its events.
     Event {
         /// The partition key of the record it is about.
         subject: Arc<str>,
@@ -98,21 +98,21 @@ pub enum RecordId {
     Foreign(Key),
 }
 
-/// What comes before the place of an event in its sort key.
+/// The prefix of the place of an event in its sort key.
 const EVENT: &str = "event#";
 
 impl RecordId {
-    /// The record under a key, given by its two parts.
+    /// Parses the record under a key, given by its two parts.
     pub fn new(pk: impl Into<String>, sk: impl Into<String>) -> Self {
         Key::new(pk, sk).into()
     }
 
-    /// The record that an item with a key is.
+    /// Parses the record of an item with a key.
     pub fn of(item: &Item) -> Option<Self> {
         Key::of(item).map(Self::from)
     }
 
-    /// The kind of record; none when it is not one of ours.
+    /// Returns the kind of record; none when it is not one of ours.
     pub const fn kind(&self) -> Option<Kind> {
         match self {
             Self::Agent(_) => Some(Kind::Agent),
@@ -127,14 +127,14 @@ impl RecordId {
         }
     }
 
-    /// Whether it is no record although it stands where the roles of workflows and machines may write: under the
-    /// partition key of a request or an agent. A machine's logs are known.
+    /// Returns whether it is an unknown row where the roles of workflows and machines may write: under the partition
+    /// key of a request or an agent. A machine's logs are known.
     pub fn is_unknown_row(&self) -> bool {
         let Self::Foreign(key) = self else { return false };
         key.pk.starts_with("request#") || (key.pk.starts_with("agent#") && key.sk != "log")
     }
 
-    /// The request, if it is one.
+    /// Returns the request, if it is one.
     pub const fn request(&self) -> Option<&RequestKey> {
         match self {
             Self::Request(id) => Some(id),
@@ -149,7 +149,7 @@ impl RecordId {
         }
     }
 
-    /// The machine whose instance record it is, if it is one.
+    /// Returns the machine whose instance record it is, if it is one.
     pub const fn instance(&self) -> Option<&InstanceArn> {
         match self {
             Self::Instance(arn) => Some(arn),
@@ -164,7 +164,7 @@ impl RecordId {
         }
     }
 
-    /// The machine whose agent record it is, if it is one.
+    /// Returns the machine whose agent record it is, if it is one.
     pub const fn agent(&self) -> Option<&InstanceArn> {
         match self {
             Self::Agent(arn) => Some(arn),
@@ -179,7 +179,7 @@ impl RecordId {
         }
     }
 
-    /// The class whose pool it is, if it is one.
+    /// Returns the class whose pool it is, if it is one.
     pub const fn pool(&self) -> Option<&ClassName> {
         match self {
             Self::Pool(class) => Some(class),
@@ -194,7 +194,8 @@ impl RecordId {
         }
     }
 
-    /// The id of the machine whose instance or agent record it is, also where the rest of its name cannot be read.
+    /// Returns the id of the machine whose instance or agent record it is, also where the rest of its name cannot be
+    /// read.
     pub fn machine(&self) -> Option<&str> {
         let name = match self {
             Self::Instance(arn) | Self::Agent(arn) => arn.as_str(),
@@ -210,12 +211,12 @@ impl RecordId {
         name.rsplit_once('/').map(|(_, id)| id)
     }
 
-    /// Whether it is an event.
+    /// Returns whether it is an event.
     pub const fn is_event(&self) -> bool {
         matches!(self, Self::Event { .. })
     }
 
-    /// Its partition key.
+    /// Returns its partition key.
     pub fn pk(&self) -> String {
         match self {
             Self::Agent(arn) => format!("agent#{arn}"),
@@ -229,7 +230,7 @@ impl RecordId {
         }
     }
 
-    /// Its sort key.
+    /// Returns its sort key.
     pub fn sk(&self) -> String {
         match self {
             Self::Agent(_) => Kind::Agent.as_str().into(),
@@ -243,12 +244,12 @@ impl RecordId {
         }
     }
 
-    /// Its stored form.
+    /// Returns its stored form.
     pub fn key(&self) -> Key {
         Key { pk: self.pk(), sk: self.sk() }
     }
 
-    /// The partition key of a run's requests; in keys of today the repository is in lower case.
+    /// Returns the partition key of a run's requests; current keys have the repository in lower case.
     pub fn partition(repository: &Repository, run_id: &RunId) -> String {
         format!("request#{repository}#{run_id}")
     }
@@ -330,7 +331,7 @@ impl PartialEq<RequestKey> for RecordId {
     }
 }
 
-/// The request that a key names.
+/// Parses the request that a key names.
 ///
 /// # Errors
 /// Names the part of the key that is wrong.
@@ -351,8 +352,8 @@ pub(crate) fn request(key: &Key) -> Result<RequestKey, FieldError> {
     if id.attempt.to_string() == attempt { Ok(id) } else { Err(wrong()) }
 }
 
-/// The kind that an item's key says it is of, as the operator sees it, whatever else it says of itself; none for what
-/// others keep in the table, which is none of our business.
+/// Returns the kind of an item by its key, as the operator sees it, whatever its other attributes are; none for items
+/// that other programs store in the table.
 pub fn kind_of(item: &Item) -> Option<Kind> {
     RecordId::of(item)?.kind()
 }

@@ -19,10 +19,10 @@ macro_rules! identifier {
         pub struct $name(Arc<str>);
 
         impl $name {
-            /// Takes the value if it has the right form.
+            /// Parses a value of the right form.
             ///
             /// # Errors
-            /// Names the value and the form that is wanted.
+            /// Names the value and the expected form.
             pub fn parse(value: &str) -> Result<Self, FieldError> {
                 let check: fn(&str) -> bool = $check;
                 if check(value) {
@@ -32,7 +32,7 @@ macro_rules! identifier {
                 }
             }
 
-            /// The identifier as text.
+            /// Returns the identifier as text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -79,18 +79,18 @@ macro_rules! identifier {
 }
 
 identifier!(
-    /// The name of a resource class: what a workflow asks for and a pool keeps.
+    /// The name of a resource class: the one that a workflow requests and a pool provides.
     ClassName, "resourceClass",
     |v| slug(v) && !v.ends_with("-dead"),
     "use 1 to 40 of a-z, 0-9 and -, starting with a letter or digit, not ending in -dead"
 );
-/// What the queue of the doorbell is called behind the table's name.
+/// The suffix of the doorbell's queue name after the table's name.
 pub const DOORBELL: &str = "doorbell";
-/// What the queue of interruptions is called behind the table's name, by convention.
+/// The suffix of the interruptions queue's name after the table's name, by convention.
 pub const INTERRUPTIONS: &str = "interruptions";
 
 impl ClassName {
-    /// Whether a queue that is no class's has this name; a class of it would share that queue.
+    /// Returns whether a queue other than a class's has this name; a class with the name would share that queue.
     pub fn is_reserved(&self) -> bool {
         [DOORBELL, INTERRUPTIONS].contains(&self.as_str())
     }
@@ -125,13 +125,13 @@ identifier!(
     "use arn:<partition>:ec2:<region>:<account>:instance/<id>"
 );
 identifier!(
-    /// Names one assignment of one machine to one request; unique for ever.
+    /// Names one assignment of one machine to one request; never used again.
     ClaimId, "claimId",
     |v| (1..=128).contains(&v.len()) && plain(v),
     "use 1 to 128 printable ASCII characters without spaces"
 );
 identifier!(
-    /// Distinguishes a record from former ones under the same key; set by whoever creates the record.
+    /// Distinguishes a record from former ones under the same key; set by the record's creator.
     Uid, "uid",
     |v| (1..=128).contains(&v.len()) && plain(v),
     "use 1 to 128 printable ASCII characters without spaces"
@@ -149,14 +149,14 @@ identifier!(
     "use 1 to 56 of A-Z, a-z, 0-9 and -"
 );
 identifier!(
-    /// The name of the DynamoDB table, and the mark of what is ours at EC2.
+    /// The name of the DynamoDB table, and the value that marks our resources at EC2.
     TableName, "table",
     |v| (3..=255).contains(&v.len()) && v.bytes().all(|b| b.is_ascii_alphanumeric() || b"_.-".contains(&b)),
     "use 3 to 255 of A-Z, a-z, 0-9, _, . and - (DynamoDB's rule for table names)"
 );
 
 impl TableName {
-    /// The table of the yard's history; none where the yard's name leaves no room for it.
+    /// Returns the name of the yard's history table; none where the yard's name is too long for it.
     pub fn history(&self) -> Option<Self> {
         Self::parse(&format!("{}-history", self.0)).ok()
     }
@@ -188,34 +188,34 @@ fn repository(v: &str) -> bool {
 }
 
 impl Repository {
-    /// The account or organisation.
+    /// Returns the account or organisation.
     pub fn owner(&self) -> &str {
         self.0.split_once('/').map_or("", |(owner, _)| owner)
     }
 
-    /// The repository's name without its owner.
+    /// Returns the repository's name without its owner.
     pub fn name(&self) -> &str {
         self.0.split_once('/').map_or("", |(_, name)| name)
     }
 
-    /// The form used in keys and comparisons: lower case, because GitHub ignores case.
+    /// Returns the form used in keys and comparisons: lower case, because GitHub ignores case.
     pub fn folded(&self) -> Self {
         Self(self.0.to_ascii_lowercase().into())
     }
 
-    /// Whether it is the same repository, however it is written.
+    /// Returns whether it is the same repository, regardless of case.
     pub fn is(&self, other: &Self) -> bool {
         self.0.eq_ignore_ascii_case(&other.0)
     }
 }
 
 impl LabelSuffix {
-    /// How many characters it has.
+    /// The number of its characters.
     const LENGTH: usize = 8;
-    /// What they may be.
+    /// The allowed characters.
     const ALPHABET: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
 
-    /// Draws one from a cryptographic random source; `fill` fills a buffer from it.
+    /// Draws a suffix from a cryptographic random source; `fill` fills a buffer from it.
     pub fn draw(mut fill: impl FnMut(&mut [u8])) -> Self {
         let mut drawn = String::with_capacity(Self::LENGTH);
         // Byte values beyond a multiple of 36 are rejected, so that all characters are equally likely.
@@ -232,32 +232,32 @@ impl LabelSuffix {
 }
 
 impl RequestName {
-    /// The name a request has unless its workflow gives one.
+    /// Returns the name of a request unless its workflow sets one.
     pub fn default_name() -> Self {
         Self("default".into())
     }
 }
 
 impl InstanceArn {
-    /// The ARN of an instance in local mode.
+    /// Returns the ARN of an instance in local mode.
     pub fn local(id: &InstanceId) -> Self {
         Self(format!("arn:aws:ec2:local:000000000000:instance/{id}").into())
     }
 
-    /// The instance id at the end of the ARN.
+    /// Returns the instance id at the end of the ARN.
     pub fn instance_id(&self) -> &str {
         self.0.rsplit_once('/').map_or("", |(_, id)| id)
     }
 }
 
 impl ClaimId {
-    /// The claim that a write makes: the machine and the version its record has after that write. Versions only rise,
-    /// so no two assignments of a machine share one.
+    /// Returns the claim that a write makes: the machine and the version that its record has after that write. Versions
+    /// only rise, so no two assignments of a machine share one.
     pub fn of(instance: &InstanceId, version: u64) -> Self {
         Self(format!("{instance}.{version}").into())
     }
 
-    /// The version that the machine's record had after the claim; 0 for a claim that somebody else named.
+    /// Returns the version that the machine's record had after the claim; 0 for a claim that another program named.
     pub fn version(&self) -> u64 {
         self.0.rsplit_once('.').and_then(|(_, version)| version.parse().ok()).unwrap_or(0)
     }
@@ -266,13 +266,13 @@ impl ClaimId {
 /// The identity of a request: the parts of its key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestKey {
-    /// The repository whose workflow asks: lower case, but in keys that were written before that was the rule.
+    /// The repository whose workflow requests: lower case, except in keys that were written before that was the rule.
     pub repository: Repository,
     /// The workflow run.
     pub run_id: RunId,
-    /// Which of the run's requests.
+    /// The request's name among those of the run.
     pub name: RequestName,
-    /// Which attempt of the run, from 1.
+    /// The attempt of the run, from 1.
     pub attempt: u32,
 }
 
@@ -317,7 +317,7 @@ mod tests {
         }
     }
 
-    /// Which of these are taken.
+    /// Returns for each of these whether it is accepted.
     fn taken<T>(parse: fn(&str) -> Result<T, FieldError>, values: &[&str]) -> Vec<bool> {
         values.iter().map(|value| parse(value).is_ok()).collect()
     }

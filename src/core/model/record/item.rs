@@ -8,7 +8,7 @@ pub use serde_dynamo::AttributeValue;
 /// The attributes of one record as DynamoDB holds them, in a fixed order.
 pub type Item = BTreeMap<String, AttributeValue>;
 
-/// The text of an attribute, if it is one, without reading the record.
+/// Returns the text of an attribute, if it is one, without parsing the record.
 pub fn text_of<'a>(item: &'a Item, name: &str) -> Option<&'a str> {
     match item.get(name) {
         Some(AttributeValue::S(text)) => Some(text),
@@ -16,7 +16,7 @@ pub fn text_of<'a>(item: &'a Item, name: &str) -> Option<&'a str> {
     }
 }
 
-/// The time of an attribute, if it is one, without reading the record.
+/// Returns the time of an attribute, if it is one, without parsing the record.
 pub fn time_of(item: &Item, name: &str) -> Option<Timestamp> {
     text_of(item, name)?.parse().ok()
 }

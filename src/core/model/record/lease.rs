@@ -18,13 +18,13 @@ pub struct Lease {
     /// The name, from the key.
     #[serde(skip)]
     pub name: String,
-    /// Who holds it; empty when it was handed back.
+    /// The holder; empty when it was handed back.
     #[serde(default)]
     pub holder: String,
     /// Rises with each change of holder.
     #[serde(default)]
     pub token: u64,
-    /// Rises with each renewal; others watch it to see that the holder lives.
+    /// Rises with each renewal; others watch it to see that the holder is alive.
     #[serde(default)]
     pub renewals: u64,
     /// How long others wait without a renewal before they take it, in seconds.
@@ -39,21 +39,21 @@ pub struct Lease {
     /// `lease#operator`: the version of the program that holds it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operator_version: Option<String>,
-    /// `lease#operator`: the history table has everything that was over at this time.
+    /// `lease#operator`: the history table has everything that had ended at this time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub history_until: Option<Timestamp>,
-    /// Counts the writes.
+    /// The number of writes.
     pub version: u64,
     /// When it was last written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub updated_at: Option<Timestamp>,
 }
 
-/// Longest term that is believed, in seconds.
+/// Longest term that is accepted, in seconds.
 const LONGEST_TERM: f64 = 86_400.0;
 
 impl Lease {
-    /// The key of a lease.
+    /// Returns the key of a lease.
     pub fn key_of(name: &str) -> RecordId {
         RecordId::Lease(name.into())
     }
@@ -61,8 +61,8 @@ impl Lease {
     /// The lease whose holder may launch.
     pub const OPERATOR: &str = "operator";
 
-    /// Why nobody holds it, where that is so. A holder renews it three times a term and loses it after one; two more
-    /// allow for clocks that differ, and `blind` for a reader that could not see renewals for so long.
+    /// Returns why no operator holds it, if none does. A holder renews it three times a term and loses it after one;
+    /// two more terms allow for clocks that differ, and `blind` for a reader that could not see renewals for that time.
     pub fn lapsed(&self, now: Timestamp, blind: Duration) -> Option<String> {
         if self.holder.is_empty() {
             return Some("the last operator handed the lease back, and none took it".into());

@@ -1,28 +1,28 @@
-//! What an action holds while it is in progress.
+//! A slot that an action holds while it is in progress.
 
 use std::fmt;
 
 use super::identity::RecordId;
 use super::ids::{ClassName, InstanceArn, RequestKey};
 
-/// What only one action of an operator holds at a time: a record that is being written, or something of a class or a
-/// machine that has no record.
+/// A resource that only one action of an operator holds at a time: a record that is being written, or something of a
+/// class or a machine that has no record.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Slot {
     /// A record that is being written.
     Record(RecordId),
-    /// The queue of a class, which is asked once at a time.
+    /// The queue of a class, which is called once at a time.
     Queue(ClassName),
     /// The launches of a class that have no name yet: one intent of a class is written at a time.
     Launches(ClassName),
     /// The announcement of a pooled machine. It writes no record: the machine can be claimed while its queue hangs.
     Announcement(InstanceArn),
-    /// The console of a machine, which is read beside everything else that is done about the machine.
+    /// The console of a machine, which is read independently of everything else that is done about the machine.
     Console(InstanceArn),
 }
 
 impl Slot {
-    /// The record, if it is one.
+    /// Returns the record, if it is one.
     pub const fn record(&self) -> Option<&RecordId> {
         match self {
             Self::Record(id) => Some(id),

@@ -13,7 +13,7 @@ macro_rules! words {
             /// Every value, in the contract's order.
             pub const ALL: &'static [Self] = &[$(Self::$variant),+];
 
-            /// The contract's word; also the value of the metrics' labels.
+            /// Returns the contract's word; also the value of the metrics' labels.
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $word),+ }
             }
@@ -56,7 +56,7 @@ words! {
 }
 
 impl State {
-    /// Whether the machine counts towards its class's `max`.
+    /// Returns whether the machine counts towards its class's `max`.
     pub const fn live(self) -> bool {
         match self {
             Self::Created | Self::Claimed | Self::Running | Self::Idle => true,
@@ -126,7 +126,7 @@ words! {
 }
 
 impl Reason {
-    /// Whether something went wrong, as against a machine that was of no more use.
+    /// Returns whether it is a failure, in contrast to a machine that was of no more use.
     #[must_use]
     pub const fn is_failure(self) -> bool {
         match self {

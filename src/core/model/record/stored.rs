@@ -1,6 +1,6 @@
-//! The stored form: items, and the only writes there are. Every write says what it replaces (`Guard`), so a
-//! write that would trample another one cannot be put into words; a change carries the attributes it changes and no
-//! others, so attributes we do not know survive it.
+//! The stored form: items, and the only writes there are. Every write states what it replaces (`Guard`), so a write
+//! that would overwrite another one cannot be expressed; a change carries the attributes that it changes and no others,
+//! so unknown attributes survive it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,46 +8,47 @@ use super::identity::RecordId;
 use super::ids::Uid;
 use super::item::Item;
 
-/// What a write replaces. The name of each says what it fences off.
+/// The precondition of a write. Each variant describes which other writes it fences off.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Guard {
-    /// Nothing is there: fences off a second creator, and the resurrection of what was removed.
+    /// No record exists: fences off a second creator, and the return of a removed record.
     Absent,
     /// Exactly the version that was read: fences off every writer since.
     Version(u64),
-    /// Exactly the version that was read of this very record: fences off every writer since, and whoever made another
+    /// Exactly the version that was read of this very record: fences off every writer since, and a creator of another
     /// record under the same key.
     Image(Uid, u64),
-    /// The record is there: all an agent needs for its own status, and what stops a zombie from bringing it back.
+    /// The record exists: all that an agent needs for its own status, and it keeps a zombie from bringing the record
+    /// back.
     Exists,
-    /// The agent has not spoken since `heartbeatSeq` was read: fences a death for silence off from a late beat.
+    /// The agent has not written since `heartbeatSeq` was read: fences a death for silence off from a late heartbeat.
     Beat(u64),
     /// The lease still carries this token: fences budgets off from a holder that was replaced.
     Lease(u64),
-    /// The request still says `provisioned`: fences a release off from a second one, and from nothing else.
+    /// The request is still `provisioned`: fences a release off from a second one, and from nothing else.
     StillProvisioned,
-    /// Whatever is there, or nothing: for the removal of an agent record, whose machine may have written anything into
-    /// it, beside the guarded write of its instance in one transaction; and for the `log` record of a machine, which
-    /// its agent alone writes and nothing is decided by.
+    /// Any record, or none: for the removal of an agent record, whose machine may have written anything into it, beside
+    /// the guarded write of its instance in one transaction; and for the `log` record of a machine, which its agent
+    /// alone writes and no decision uses.
     Anything,
     /// `expiresAt` is still this (epoch seconds): fences a deletion off from a record that was given more time.
     ExpiresAt(i64),
 }
 
-/// What to do with one record, on its guard.
+/// The operation on one record, under its guard.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Operation {
     /// Write a new record; the guard is `Absent`.
     Create(Item),
     /// Change some attributes.
     Update {
-        /// What it replaces.
+        /// The precondition.
         guard: Guard,
         /// Attributes and their new values.
         set: Item,
-        /// Attributes that go.
+        /// Attributes that are removed.
         remove: BTreeSet<String>,
-        /// Numbers that rise by so much, from what is stored.
+        /// Numbers that are added to the stored ones.
         add: BTreeMap<String, i64>,
     },
     /// Remove the record.
@@ -59,9 +60,9 @@ pub enum Operation {
 /// One conditional write of one record.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Write {
-    /// Which record.
+    /// The record.
     pub key: RecordId,
-    /// What happens to it.
+    /// The operation on it.
     pub operation: Operation,
 }
 
@@ -71,7 +72,7 @@ impl Write {
         Self { key, operation: Operation::Create(item) }
     }
 
-    /// Changes what differs between two forms of a record and nothing else.
+    /// Changes the attributes that differ between two forms of a record and no others.
     pub fn difference(key: RecordId, guard: Guard, before: &Item, after: &Item) -> Self {
         let set = after.iter().filter(|(name, value)| before.get(*name) != Some(value));
         let set = set.map(|(name, value)| (name.clone(), value.clone())).collect();
@@ -79,7 +80,7 @@ impl Write {
         Self { key, operation: Operation::Update { guard, set, remove, add: BTreeMap::new() } }
     }
 
-    /// Sets attributes and raises numbers, whatever the others are.
+    /// Sets attributes and adds to numbers, whatever the other attributes are.
     pub fn update(key: RecordId, guard: Guard, set: Item, add: BTreeMap<String, i64>) -> Self {
         Self { key, operation: Operation::Update { guard, set, remove: BTreeSet::new(), add } }
     }

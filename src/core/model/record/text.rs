@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serializer, de};
 
-/// A text; of one that is longer than so many bytes the beginning, which is too long as well.
+/// Returns a text; a text with more than `most` bytes is cut to a beginning that is still too long.
 pub(crate) fn cut(text: &str, most: usize) -> String {
     let end = if text.len() > most { text.ceil_char_boundary(most + 1) } else { text.len() };
     text[..end].to_owned()

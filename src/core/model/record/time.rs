@@ -14,7 +14,7 @@ pub fn millis(at: Timestamp) -> Timestamp {
         .expect("a valid timestamp is still valid with less precision")
 }
 
-/// `at` plus `by`, held at the ends of time instead of failing.
+/// Returns `at` plus `by`, saturating at the ends of time.
 pub(crate) fn after(at: Timestamp, by: std::time::Duration) -> Timestamp {
     let by = SignedDuration::try_from(by).unwrap_or(SignedDuration::MAX);
     millis(at.saturating_add(by).unwrap_or(Timestamp::MAX))

@@ -1,5 +1,5 @@
-//! The two writes by which a workflow says what it wants: the intent of a new request, and its release. Everything else
-//! in a request is the operator's.
+//! The two writes of a workflow: the intent of a new request, and its release. Everything else in a request is written
+//! by the operator.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub const LONGEST_RUNTIME_MINUTES: u64 = 35 * 24 * 60;
 /// The longest that a request may wait for its machines, in seconds.
 pub const LONGEST_TIMEOUT_SECONDS: u64 = 7 * 24 * 3600;
 
-/// What a workflow asks for; none where the contract's default holds.
+/// The intent of a workflow; none where the contract's default holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "each is described at `Intent`")]
 pub struct NewIntent {
@@ -37,7 +37,7 @@ pub struct NewIntent {
 }
 
 impl NewIntent {
-    /// The record as it is born: what was given, and nothing where a default holds. Its key has the repository in lower
+    /// Builds the new record: the given values, and nothing where a default holds. Its key has the repository in lower
     /// case.
     pub fn item(self, id: &RequestKey, uid: Uid, now: Timestamp) -> Item {
         let now = millis(now);
@@ -71,15 +71,15 @@ impl NewIntent {
             updated_at: Some(now),
         };
         let mut row = request.to_row();
-        // A number that was given stays, even where it is the default of today.
+        // A given number stays, even if it is the current default.
         (row.min_count, row.timeout_seconds) = (given_min, given_timeout);
         item_of::<Request>(&request.key(), &row)
     }
 }
 
 impl Request {
-    /// The request of a later attempt of its run, for this many jobs that wait: what was accepted of this one, and no
-    /// more machines than it had asked for.
+    /// Builds the request of a later attempt of its run, for this many waiting jobs: the accepted intent of this one,
+    /// and no more machines than it had requested.
     #[must_use]
     pub fn derived(&self, attempt: u32, jobs: u32, uid: Uid, now: Timestamp) -> Self {
         let now = millis(now);
@@ -106,7 +106,7 @@ impl Request {
     }
 }
 
-/// Gives back what a request holds, unless somebody did already.
+/// Releases the machines of a request, unless it was released already.
 pub fn release(id: &RequestKey, now: Timestamp) -> Write {
     let string = |value: String| AttributeValue::S(value);
     let set = [("desired", Desired::Released.to_string()), ("updatedAt", millis(now).to_string())];

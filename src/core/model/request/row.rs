@@ -1,4 +1,4 @@
-//! The stored form of a request: one attribute a field, with the intent as it is written and as it was accepted.
+//! The stored form of a request: one attribute per field, with the intent as it is written and as it was accepted.
 
 use std::collections::BTreeMap;
 
@@ -17,9 +17,9 @@ use crate::model::record::ids::{
 use crate::model::record::state::UsageClass;
 use crate::model::record::text::cut;
 
-/// Longest name of a class or a priority. Of what is longer only so much is kept as shows that.
+/// Longest name of a class or a priority. Of a longer name only enough is kept to show that.
 const LONGEST_NAME: usize = 40;
-/// As much as is kept of who failed a request.
+/// How much is kept of the name of the person who failed a request.
 const LONGEST_PERSON: usize = 200;
 
 /// The accepted part of an intent, which is served whatever is written later.
@@ -59,7 +59,7 @@ impl Accepted {
         }
     }
 
-    /// The intent that is served of what is written now.
+    /// Returns the intent that is served, given the one that is written now.
     fn within(self, written: &Intent) -> Intent {
         Intent {
             resource_class: self.resource_class,
@@ -170,7 +170,7 @@ pub struct RequestRow {
     updated_at: Option<Timestamp>,
 }
 
-/// The intent that is served, and the one that is written now where it is another.
+/// Returns the served intent, and the written one where it differs.
 fn served(accepted: Option<Accepted>, written: Intent) -> (Intent, Option<Box<Intent>>) {
     match accepted.map(|accepted| accepted.within(&written)) {
         Some(served) if served != written => (served, Some(Box::new(written))),
@@ -239,7 +239,7 @@ impl Record for Request {
         }
     }
 
-    /// What was accepted before records kept that apart is served as it is.
+    /// An intent that was accepted before records stored it separately is served as it is.
     fn from_row(key: &RecordId, row: RequestRow) -> Result<Self, FieldError> {
         let named = Self::id_of(key)?.repository;
         let repository = if named.is(&row.repository) { named } else { row.repository.clone() };

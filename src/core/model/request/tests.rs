@@ -17,7 +17,7 @@ fn runners_of_a_run_stand_under_its_id_and_of_another_name_under_both() {
     assert_eq!(label(&id("default", 2)), "7", "attempts share it");
 }
 
-/// The golden request under this run and name.
+/// Returns the golden request under this run and name.
 fn of(name: &str, suffix: Option<&str>) -> Request {
     let golden = include_str!("../../../../tests/golden/request-new.json");
     let item: Item = serde_json::from_str(golden).unwrap();

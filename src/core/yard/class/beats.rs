@@ -1,32 +1,32 @@
-//! When the agents of a class last spoke, and whether too many of them are silent to be silent each by itself.
+//! When did the agents of a class last send a heartbeat, and are too many of them silent to be silent independently?
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::yard::Now;
 
-/// When the agents of a class's live machines last spoke, on the clock of successful reads. Those that never did are
-/// not among them, nor those whose record is gone or cannot be read.
+/// When the agents of a class's live machines last sent a heartbeat, on the clock of successful reads. Excludes agents
+/// that never sent one, and those whose record is gone or cannot be read.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Beats {
-    /// How many spoke last at each moment: what one read told has one moment.
+    /// The number of agents by the time of their last heartbeat: all heartbeats of one read have the same time.
     pub(crate) at: BTreeMap<Duration, u32>,
     pub(crate) agents: u32,
-    /// The same of machines that ended for their silence: the cause that ended them may be that of others.
+    /// The same for machines that ended for their silence: the same cause may silence others.
     ended: BTreeMap<Duration, u32>,
 }
 
-/// How many agents are silent, of how many.
+/// How many agents are silent, and out of how many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Doubt {
     /// Silent for longer than half of `timing.stale`, or ended for that lately.
     pub(crate) silent: u32,
-    /// All that have ever spoken, with those that ended lately.
+    /// All that have ever sent a heartbeat, including those that ended lately.
     pub(crate) agents: u32,
 }
 
 impl Beats {
-    /// An agent that spoke last at one moment spoke at another; none: it is not counted.
+    /// Moves an agent from its previous heartbeat to a new one; none: it is not counted.
     pub(crate) fn change(&mut self, before: Option<Duration>, after: Option<Duration>) {
         if before == after {
             return;
@@ -46,23 +46,25 @@ impl Beats {
         }
     }
 
-    /// A machine whose agent spoke last at this moment ended for its silence. Those that are of no account any more are
-    /// forgotten.
+    /// Counts a machine whose last heartbeat was at this moment and that ended for its silence. Drops the ended
+    /// machines that no longer matter.
     pub(crate) fn ended_silent(&mut self, spoke: Duration, seen: Duration) {
-        // As long before the last as it was silent, twice: its end came one or two `stale` after it spoke.
+        // As far before its last heartbeat as twice its silence: it ended one or two `stale` after that heartbeat.
         let longest = seen.saturating_sub(spoke).saturating_mul(3);
         self.ended = self.ended.split_off(&seen.saturating_sub(longest));
         *self.ended.entry(spoke).or_default() += 1;
     }
 
-    /// The silent ones, where one is silent for longer than `stale` and they are too many to be silent each by itself.
+    /// Returns the silent agents, where one is silent for longer than `stale` and they are too many to be silent
+    /// independently.
     ///
-    /// Agents speak at moments of their own, so those that one cut silences pass `stale` one by one, within a
-    /// heartbeat. When the first does, the others are late by more than half of `stale`, and whoever is well is not:
-    /// so all of these count. So do machines that ended for it already, as long as another of the same cut can be left.
+    /// Agents send heartbeats at different times, so the agents that one cut silences pass `stale` one by one, within a
+    /// heartbeat. When the first does, the others are late by more than half of `stale`, and healthy agents are not: so
+    /// all of these count. Machines that already ended for it count too, as long as another machine of the same cut can
+    /// be left.
     pub(crate) fn doubt(&self, now: &Now, stale: Duration) -> Option<Doubt> {
         let before = now.seen.checked_sub(stale)?;
-        // As long as all is well there is nothing in this range.
+        // As long as all agents are well there is nothing in this range.
         self.at.range(..before).next()?;
         let late = self.at.range(..now.seen.saturating_sub(stale / 2));
         let ended = self.ended_since(now.seen, stale);
@@ -71,7 +73,8 @@ impl Beats {
         (silent > believable(agents)).then_some(Doubt { silent, agents })
     }
 
-    /// The moment on the clock of reads at which too many will be silent unless some of them speak before it.
+    /// Returns the moment on the clock of reads at which too many will be silent unless some of them send a heartbeat
+    /// before.
     pub(crate) fn doubtful_at(&self, seen: Duration, stale: Duration) -> Option<Duration> {
         let (first, _) = self.at.first_key_value()?;
         let mut sum = self.ended_since(seen, stale);
@@ -83,16 +86,16 @@ impl Beats {
         last.map(|(at, _)| first.saturating_add(stale).max(at.saturating_add(stale / 2)))
     }
 
-    /// How many ended for their silence that may have spoken last when those did that are judged now: at most twice
-    /// `stale` ago, and half of it apart.
+    /// Counts the machines ended for their silence whose last heartbeat may have been at the same time as that of the
+    /// machines judged now: at most twice `stale` ago, and half of it apart.
     fn ended_since(&self, seen: Duration, stale: Duration) -> u32 {
         let since = seen.saturating_sub(stale.saturating_mul(5) / 2);
         self.ended.range(since..).fold(0, |sum, (_, count)| sum.saturating_add(*count))
     }
 }
 
-/// Of so many live machines of a class, how many may be gone, or be nobody's, at once before what says so is itself in
-/// doubt.
+/// Returns how many live machines of a class may be gone, or without an owner, at once before the source that reports
+/// it is itself in doubt.
 pub(crate) const fn believable(live: u32) -> u32 {
     let most = live.saturating_mul(3) / 10;
     if most > 3 { most } else { 3 }

@@ -1,21 +1,21 @@
-//! How long first boots of a class take, and after which silence one counts as hung.
+//! How long do first boots of a class take, and after which silence does one count as hung?
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 /// How many boots are remembered: enough for a percentile, few enough to follow a new image within a day.
 const KEPT: usize = 32;
-/// Fewer than these say nothing of the next one.
+/// Fewer boots than this do not predict the next one.
 const FEWEST: usize = 3;
 /// No boot counts as hung before this.
 const LEAST: Duration = Duration::from_secs(120);
 
-/// The last boots of a class that came to an end.
+/// The last completed boots of a class.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Boots(VecDeque<Duration>);
 
 impl Boots {
-    /// A machine was of use so long after it was recorded.
+    /// Records how long after its record a machine was of use.
     pub(crate) fn took(&mut self, time: Duration) {
         if self.0.len() == KEPT {
             self.0.pop_front();
@@ -23,9 +23,9 @@ impl Boots {
         self.0.push_back(time);
     }
 
-    /// After which silence a boot counts as hung: three times the 95th percentile of the last ones, and two minutes at
-    /// least. Where too few are known, a third of the boot deadline. Every operator that watched the same boots has the
-    /// same answer; only the leader, which launches, acts on it.
+    /// Returns after which silence a boot counts as hung: three times the 95th percentile of the last ones, and two
+    /// minutes at least. Where too few are known, a third of the boot deadline. Every operator that observed the same
+    /// boots computes the same time; only the leader, which launches, acts on it.
     pub(crate) fn patience(&self, deadline: Duration) -> Duration {
         let mut times: Vec<Duration> = self.0.iter().copied().collect();
         times.sort_unstable();
@@ -38,7 +38,7 @@ impl Boots {
 }
 
 impl Boots {
-    /// How long a boot takes that 95 of 100 do not exceed; a minute where too few are known.
+    /// Returns the time that 95 of 100 boots do not exceed; a minute where too few are known.
     pub(crate) fn usual(&self) -> Duration {
         let mut times: Vec<Duration> = self.0.iter().copied().collect();
         times.sort_unstable();
@@ -66,7 +66,7 @@ mod tests {
         assert_eq!(after([50, 50]), 300, "too few");
         assert_eq!(after([20, 20, 20]), 120);
         assert_eq!(after([60, 50, 70]), 210);
-        // One of twenty may be as slow as it likes.
+        // One boot of twenty may be arbitrarily slow.
         assert_eq!(after(std::iter::repeat_n(60, 19).chain([800])), 180);
         assert_eq!(after(std::iter::repeat_n(60, 18).chain([800, 800])), 2400);
         // Only the last ones count.

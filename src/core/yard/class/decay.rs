@@ -1,16 +1,16 @@
-//! Forgets half of a sum each half-life, in whole numbers alone: the same everywhere, never more than before.
+//! Decays a sum by half each half-life, in integers only: the same result everywhere, never more than before.
 
 use std::time::Duration;
 
-/// How many halvings of a halving are told apart.
+/// The number of binary digits of a fraction of a half-life.
 const STEPS: u32 = 32;
 
-/// What is left of a sum after a time.
+/// Returns the rest of a sum after a time.
 pub(crate) fn decayed(sum: u64, time: Duration, half_life: Duration) -> u64 {
     let (time, half_life) = (time.as_millis(), half_life.as_millis().max(1));
     let whole = u32::try_from(time / half_life).unwrap_or(u32::MAX);
     let Some(halved) = sum.checked_shr(whole) else { return 0 };
-    // The rest of a half-life, in parts of 2^-32 of it.
+    // The fraction of a half-life, in parts of 2^-32.
     let mut part = ((time % half_life) << STEPS) / half_life;
     let mut left = u128::from(halved) << 32;
     // 2^-1/2, 2^-1/4, 2^-1/8 …, each times 2^64.
@@ -23,11 +23,11 @@ pub(crate) fn decayed(sum: u64, time: Duration, half_life: Duration) -> u64 {
         }
         factor = (factor << 64).isqrt();
     }
-    // Rounded, so that small sums written often do not melt away.
+    // Rounded, so that small sums that are written often do not vanish.
     u64::try_from((left + (1 << 31)) >> 32).unwrap_or(u64::MAX).min(halved)
 }
 
-/// A number below 2^96 times a factor below 2^64 that stands for one below 1.
+/// Multiplies a number below 2^96 by a factor below 2^64 that stands for one below 1.
 const fn multiplied(number: u128, factor: u128) -> u128 {
     let (high, low) = (number >> 32, number & 0xffff_ffff);
     ((high * (factor >> 1)) >> 31) + ((low * (factor >> 1)) >> 63)

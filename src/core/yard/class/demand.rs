@@ -1,5 +1,6 @@
-//! Groups pooled machines by what requests choose by, and waiting requests by what they accept. Requests of one demand
-//! can use the same machines and launches, so what one of them cannot have, no later one can have either.
+//! Groups pooled machines by the properties that requests choose by, and waiting requests by the properties that they
+//! accept. Requests of one demand can use the same machines and launches, so if one of them cannot get any, no later
+//! one can either.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +10,7 @@ use crate::model::{Instance, InstanceArn, PoolSpec, Request, RequestKey, UsageCl
 
 use crate::yard::visits::visited;
 
-/// How many demands are looked at for one that can use machines which served nobody.
+/// How many demands are checked for one that can use machines without a trust domain.
 const DEMANDS: usize = 256;
 
 /// Why a request cannot have a pooled machine.
@@ -34,7 +35,7 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
-    /// For a person.
+    /// Returns the reason as a text for people.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Busy => "its record is being written",
@@ -52,16 +53,16 @@ impl Refusal {
 /// The position of a request among those that wait in its class: the oldest first.
 pub(crate) type QueuePosition = (Timestamp, RequestKey);
 
-/// Pooled machines that differ only in their deadlines for any request.
+/// Pooled machines that differ for requests only in their deadlines.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct MachineGroup {
     /// How they are paid for.
     pub(crate) usage_class: UsageClass,
     /// Their EC2 type.
     pub(crate) instance_type: String,
-    /// The trust domain they served, in lower case; empty for machines that served nobody.
+    /// The trust domain that they served, in lower case; empty for machines that served no request.
     pub(crate) trust_domain: String,
-    /// Whether GitHub confirmed a runner that was registered ahead: those are claimed first.
+    /// Whether GitHub confirmed a runner that was registered ahead: such machines are claimed first.
     pub(crate) rests: bool,
 }
 
@@ -76,14 +77,14 @@ impl MachineGroup {
     }
 }
 
-/// What a request accepts.
+/// The machines that a request accepts.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Demand {
     /// The trust domain of the machines it may use. It comes first, so that demands are in the order of their domains.
     pub(crate) trust_domain: String,
-    /// The usage class it insists on.
+    /// The only usage class that it accepts, if it names one.
     pub(crate) usage_class: Option<UsageClass>,
-    /// The types it allows in place of its class's.
+    /// The types that it allows in place of its class's types.
     pub(crate) instance_types: Option<Vec<String>>,
     /// Whether it falls back to on-demand machines when spot has no capacity.
     pub(crate) on_demand_fallback: bool,
@@ -100,7 +101,7 @@ impl Demand {
         }
     }
 
-    /// Why it cannot use the machines of a group; none when it can.
+    /// Returns why it cannot use the machines of a group; none when it can.
     pub(crate) fn refuses(&self, spec: &PoolSpec, group: &MachineGroup) -> Option<Refusal> {
         if self.usage_class.is_some_and(|wanted| wanted != group.usage_class) {
             return Some(Refusal::UsageClass);
@@ -123,27 +124,27 @@ impl Demand {
 pub(crate) struct WaitingRequests {
     /// All of them, the oldest first; those not accepted yet come last.
     all: BTreeSet<QueuePosition>,
-    /// The accepted ones, by what they accept.
+    /// The accepted requests, by their demands.
     demands: BTreeMap<Demand, BTreeSet<QueuePosition>>,
-    /// Those not accepted yet.
+    /// The requests not accepted yet.
     new: BTreeSet<RequestKey>,
-    /// Those that ever held a machine.
+    /// The requests that ever held a machine.
     served: BTreeSet<QueuePosition>,
 }
 
 impl WaitingRequests {
-    /// All of them, the oldest first.
+    /// Returns all requests, the oldest first.
     pub(crate) const fn all(&self) -> &BTreeSet<QueuePosition> {
         &self.all
     }
 
-    /// The accepted ones, by what they accept.
+    /// Returns the accepted requests, by their demands.
     pub(crate) const fn demands(&self) -> &BTreeMap<Demand, BTreeSet<QueuePosition>> {
         &self.demands
     }
 
-    /// Whether one of the accepted can use the machines of a group. Of machines that served nobody no more than
-    /// [`DEMANDS`] are looked at, and there counts as one that can what was not looked at.
+    /// Returns whether one of the accepted requests can use the machines of a group. For machines that served no
+    /// request, at most [`DEMANDS`] are checked, and any further demand counts as one that can.
     pub(crate) fn can_use(&self, spec: &PoolSpec, group: &MachineGroup) -> bool {
         let Some(domain) = spec.reused_as(&group.trust_domain) else { return false };
         let uses = |demand: &&Demand| {
@@ -164,17 +165,17 @@ impl WaitingRequests {
         alike.take_while(|demand| domain == demand.trust_domain).any(|demand| uses(&demand))
     }
 
-    /// Those not accepted yet.
+    /// Returns the requests not accepted yet.
     pub(crate) const fn new_ones(&self) -> &BTreeSet<RequestKey> {
         &self.new
     }
 
-    /// Those that held a machine before and lack one now.
+    /// Returns the requests that held a machine before and lack one now.
     pub(crate) const fn served(&self) -> &BTreeSet<QueuePosition> {
         &self.served
     }
 
-    /// Adds a request as it is now. Its former image must have been removed.
+    /// Adds a request in its current state. Its former image must have been removed.
     pub(crate) fn insert(&mut self, request: &Request, spec: Option<&PoolSpec>) {
         let rank = request.queue_position();
         if !request.status.served.is_empty() {
@@ -207,7 +208,7 @@ impl WaitingRequests {
         }
     }
 
-    /// Groups the requests again after their class's pool changed.
+    /// Regroups the requests after their class's pool changed.
     pub(crate) fn sort<'a>(
         &mut self,
         spec: Option<&PoolSpec>,

@@ -1,17 +1,17 @@
-//! The idle machines of a class by whom they are for: those for anybody, and those of each trust domain.
+//! The idle machines of a class by trust domain: those that any request may use, and those of each trust domain.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::model::{Instance, InstanceArn, Life, PoolSpec};
 
-/// Machines, by whom they are for.
+/// Numbers of machines by trust domain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stock {
-    /// They served nobody.
+    /// Machines that served no request.
     pub(crate) anybody: u32,
-    /// Of each trust domain, as the class reads it now; of none there are 0.
+    /// Machines of each trust domain, as the class reads it now; domains with 0 are absent.
     pub(crate) domains: BTreeMap<String, u32>,
-    /// Of all trust domains, those included that nobody can get any more.
+    /// Machines of all trust domains, including those that no request can get any more.
     pub(crate) assigned: u32,
 }
 
@@ -33,12 +33,12 @@ impl Stock {
         }
     }
 
-    /// How many are of a trust domain.
+    /// Counts the machines of a trust domain.
     pub(crate) fn of(&self, domain: &str) -> u32 {
         self.domains.get(domain).copied().unwrap_or(0)
     }
 
-    /// All of them.
+    /// Counts all machines.
     pub(crate) const fn all(&self) -> u32 {
         self.anybody.saturating_add(self.assigned)
     }
@@ -51,7 +51,7 @@ pub(crate) struct Idle {
     pub(crate) pooled: Stock,
     /// Warm machines that boot, and machines that are being cleaned.
     pub(crate) coming: Stock,
-    /// Both, of which the agent's record cannot be read: no request gets them, so they count nowhere else.
+    /// Both kinds with an agent's record that cannot be read: no request gets them, so they count nowhere else.
     pub(crate) unread_agents: BTreeSet<InstanceArn>,
 }
 
@@ -68,7 +68,7 @@ impl Idle {
         }
     }
 
-    /// Adds a machine that is idle, with an agent whose record can be read or not.
+    /// Adds an idle machine, whose agent's record can be read or not.
     pub(crate) fn add(
         &mut self,
         arn: &InstanceArn,
@@ -84,7 +84,7 @@ impl Idle {
         }
     }
 
-    /// Removes a machine, as it was added.
+    /// Removes a machine that was added in this state.
     pub(crate) fn remove(&mut self, arn: &InstanceArn, instance: &Instance, spec: Option<&PoolSpec>) {
         if !self.unread_agents.remove(arn)
             && let Some(stock) = self.stock(instance)
@@ -95,7 +95,7 @@ impl Idle {
 }
 
 impl Stock {
-    /// Counts a machine, or counts it no more.
+    /// Counts a machine, or stops counting it.
     pub(crate) fn note(&mut self, instance: &Instance, spec: Option<&PoolSpec>, add: bool) {
         let stored = instance.trust_domain.to_lowercase();
         match spec {

@@ -1,6 +1,6 @@
 //! The in-flight launches of a class: machines of open intents, and machines of bound launches whose records were not
 //! seen yet. A launch and its machines are written together, but a reader may see the launch first. Without this count
-//! they would be launched once more, over `max` (S7).
+//! they would be launched again, above `max` (S7).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -35,23 +35,23 @@ impl InFlightLaunch {
 #[derive(Clone, Debug, Default)]
 pub struct InFlight {
     launches: BTreeMap<LaunchId, InFlightLaunch>,
-    /// The sums for each request and for the class itself. Wider than the counts, so that what was added can be
+    /// The sums for each request and for the class itself. Wider than the counts, so that each added count can be
     /// subtracted.
     coming: BTreeMap<Option<RecordId>, u64>,
 }
 
 impl InFlight {
-    /// Machines in flight for a request, or for none.
+    /// Counts the machines in flight for a request, or for the class itself.
     pub(crate) fn of(&self, request: Option<&RequestKey>) -> u32 {
         clamp(self.coming.get(&request.map(RecordId::from)).copied().unwrap_or(0))
     }
 
-    /// All machines in flight.
+    /// Counts all machines in flight.
     pub fn total(&self) -> u32 {
         clamp(self.coming.values().fold(0, |sum, count| sum.saturating_add(*count)))
     }
 
-    /// Open intents.
+    /// Lists the open intents.
     pub fn open(&self) -> impl Iterator<Item = &LaunchId> {
         self.launches
             .iter()
@@ -59,7 +59,7 @@ impl InFlight {
             .map(|(id, _)| id)
     }
 
-    /// Takes in the newest image of a launch.
+    /// Processes the newest image of a launch.
     pub(crate) fn is(&mut self, launch: &Launch, seen: impl Fn(&InstanceId) -> bool, at: Duration) {
         self.forget(&launch.launch_id);
         let machines = match launch.phase {
@@ -79,14 +79,14 @@ impl InFlight {
         self.launches.insert(launch.launch_id.clone(), entry);
     }
 
-    /// A launch's record is gone.
+    /// Removes a launch whose record is gone.
     pub(crate) fn forget(&mut self, launch: &LaunchId) {
         if let Some(entry) = self.launches.remove(launch) {
             self.take_out(&entry);
         }
     }
 
-    /// The record of one of its machines was seen, so the machine is counted there.
+    /// Stops counting a machine whose record was seen, so that it is counted there.
     pub(crate) fn seen(&mut self, launch: &LaunchId, machine: &InstanceId) {
         let Some(mut entry) = self.launches.remove(launch) else { return };
         self.take_out(&entry);
@@ -99,8 +99,8 @@ impl InFlight {
         }
     }
 
-    /// A complete list of the table began at this moment: machines of launches bound before that are not on it are
-    /// gone.
+    /// Processes a complete list of the table that began at this moment: machines of launches bound before that are not
+    /// on it are gone.
     pub(crate) fn listed(&mut self, begun: Duration) {
         let gone: Vec<LaunchId> = self
             .launches

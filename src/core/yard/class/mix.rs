@@ -1,5 +1,5 @@
-//! Which trust domains asked for the machines of a class lately: of each a sum that is forgotten by half each half-life,
-//! from the requests on record. Bounded, and the same for two operators that see the same records.
+//! Which trust domains asked for the machines of a class lately? One sum per domain, halved each half-life, computed
+//! from the stored requests. Bounded, and the same for two operators that see the same records.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,13 +9,13 @@ use jiff::Timestamp;
 use super::decay::decayed;
 use crate::model::{PoolSpec, Request};
 
-/// How many trust domains are told apart; the others are one.
+/// How many trust domains are counted separately; the others are one.
 const TOLD_APART: usize = 64;
-/// After how long half of a request is forgotten.
+/// The time after which half of a request is forgotten.
 const HALF_LIFE: Duration = Duration::from_secs(4 * 3600);
-/// Sums are brought to the present no more often than this.
+/// The shortest interval between two updates of the sums to the present.
 const STEP: Duration = Duration::from_secs(60);
-/// What one machine counts that is asked for now.
+/// The count of one machine that is requested now.
 const MACHINE: u64 = 1 << 20;
 
 /// The trust domains of the recent requests of a class.
@@ -24,12 +24,12 @@ pub(crate) struct Mix {
     /// The time for which the sums hold; only their ratios matter.
     at: Timestamp,
     sums: BTreeMap<String, u64>,
-    /// Of the domains that are not told apart.
+    /// The sum of the domains that are not counted separately.
     others: u64,
 }
 
 impl Mix {
-    /// Counts a request when it is accepted, or when it is seen first; one that was refused counts nothing.
+    /// Counts a request when it is accepted, or when it is first seen; a refused request does not count.
     pub(crate) fn count(&mut self, old: Option<&Request>, new: &Request, spec: &PoolSpec, now: Timestamp) {
         let accepted = |request: &Request| {
             request.status.accepted_at.filter(|at| request.status.deadline.is_none_or(|end| end > *at))
@@ -64,13 +64,14 @@ impl Mix {
         }
     }
 
-    /// The chance that the next machine is asked for from each domain that is told apart; empty where nothing is known.
+    /// Returns the chance that the next machine is requested from each separately counted domain; empty where nothing
+    /// is known.
     pub(crate) fn chances(&self) -> impl Iterator<Item = (&str, f64)> {
         let all = self.sums.values().fold(u128::from(self.others), |all, sum| all + u128::from(*sum));
         self.sums.iter().map(move |(domain, sum)| (domain.as_str(), *sum as f64 / all as f64))
     }
 
-    /// Whether nothing is known.
+    /// Returns whether nothing is known.
     pub(crate) fn is_empty(&self) -> bool {
         self.sums.is_empty()
     }
@@ -101,7 +102,7 @@ mod tests {
             mix
         };
         let (told, listed) = (mix(&[0, 1, 2, 3]), mix(&[3, 1, 0, 2]));
-        // 4 machines 12 hours ago count as half a one, one 4 hours ago as half.
+        // 4 machines 12 hours ago count as half a machine, one machine 4 hours ago as half.
         for (domain, expected) in [("a", 1.0 / 3.5), ("b", 0.5 / 3.5), ("c", 2.0 / 3.5)] {
             for mix in [&told, &listed] {
                 assert!((chance(mix, domain) - expected).abs() < 0.005, "{domain}: {mix:?}");

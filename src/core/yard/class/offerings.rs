@@ -18,12 +18,12 @@ pub(crate) const ON_DEMAND_BACKOFF_MOST: Duration = Duration::from_secs(240);
 pub(crate) const FORGOTTEN: Duration = Duration::from_secs(3600);
 /// Older losses do not count.
 const LOSSES_WITHIN: Duration = Duration::from_secs(900);
-/// Fewer losses do not matter.
+/// Fewer losses than this do not matter.
 const LOSSES_LEAST: usize = 3;
 /// How long a class does not use spot machines after too many losses.
 const SPOT_PAUSE: Duration = Duration::from_secs(600);
 
-/// What backs off in a class.
+/// The kinds of backoff in a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BackoffKind {
     /// Spot machines, where on-demand ones are allowed too.
@@ -33,10 +33,10 @@ pub enum BackoffKind {
 }
 
 impl BackoffKind {
-    /// Every one.
+    /// All kinds.
     pub const ALL: [Self; 2] = [Self::Spot, Self::Boot];
 
-    /// As metrics call it.
+    /// Returns the name that metrics use.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Spot => "spot",
@@ -45,13 +45,13 @@ impl BackoffKind {
     }
 }
 
-/// What one launch asks for. EC2 tries every zone and every allowed type that its price protection leaves, so a lack of
-/// capacity is one of all of them.
+/// The machines that one launch asks for. EC2 tries every zone and every allowed type that its price protection leaves,
+/// so a lack of capacity applies to all of them.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Offering {
     /// Spot or on-demand.
     pub usage: UsageClass,
-    /// The types its request allows; none: those of its class.
+    /// The types that its request allows; none: those of its class.
     pub types: Vec<String>,
 }
 
@@ -60,19 +60,19 @@ pub struct Offering {
 pub struct OfferingBackoff {
     /// How often in a row there was no capacity.
     pub times: u32,
-    /// Nothing of it is launched before this moment, for want of capacity.
+    /// No such machine is launched before this moment, for lack of capacity.
     pub until: Duration,
-    /// What EC2 refused since there was last an answer with machines or without capacity.
+    /// EC2's refusals since the last response with machines or without capacity.
     pub(crate) refused: Option<OfferingRefusal>,
 }
 
 impl OfferingBackoff {
-    /// Until when nothing of it is launched, whatever the reason.
+    /// Returns until when no such machine is launched, whatever the reason.
     pub(crate) fn until(&self) -> Duration {
         self.until.max(self.refused.as_ref().map_or(Duration::ZERO, OfferingRefusal::until))
     }
 
-    /// There was no capacity. Launches that were in flight together count once.
+    /// Records a lack of capacity. Launches that were in flight together count once.
     pub(crate) fn again(&mut self, now: Duration, most: Duration) {
         self.refused = None;
         if now >= self.until {
@@ -94,19 +94,20 @@ pub(crate) struct SpotLosses {
 }
 
 impl SpotLosses {
-    /// A spot launch was refused. The reason may concern spot alone, such as a missing permission on spot requests.
+    /// Records that a spot launch was refused. The reason may concern spot alone, such as a missing permission on spot
+    /// requests.
     pub(crate) fn refused(&mut self, now: Duration) {
         self.until = self.until.max(now + SPOT_PAUSE);
     }
 
-    /// One was taken back, and `left` remain.
+    /// Records that a machine was taken back, and `left` remain.
     pub(crate) fn add(&mut self, now: Duration, left: u32) {
         self.lost.push_back(now);
         while self.lost.front().is_some_and(|at| *at + LOSSES_WITHIN < now) {
             self.lost.pop_front();
         }
         let lost = self.lost.len();
-        // A quarter of the machines there were.
+        // At least a quarter of the machines.
         if lost >= LOSSES_LEAST && lost * 3 >= left as usize {
             self.until = now + SPOT_PAUSE;
         }

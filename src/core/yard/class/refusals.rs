@@ -1,4 +1,4 @@
-//! Orders that EC2 refused for what a request chose itself: its own types, or a usage class that is not its class's.
+//! Orders that EC2 refused because of a request's own choice: its own types, or a usage class that is not its class's.
 //! Such a refusal belongs to the offering. It holds back no other order of the class, and the second one fails the
 //! requests that want the offering.
 
@@ -13,28 +13,28 @@ const FIRST: Duration = Duration::from_secs(2);
 /// Longest such pause.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// What EC2 said of the orders of an offering.
+/// EC2's responses to the orders of an offering.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OfferingRefusal {
-    /// Its last words.
+    /// The last error message.
     why: String,
-    /// How often in a row.
+    /// The number of refusals in a row.
     times: u32,
-    /// Nothing of it is ordered before this moment.
+    /// No such machine is ordered before this moment.
     until: Duration,
-    /// When it was refused last.
+    /// The time of the last refusal.
     last: Timestamp,
-    /// When it was refused the time before.
+    /// The time of the refusal before it.
     before: Option<Timestamp>,
 }
 
 impl OfferingRefusal {
-    /// Of an offering that EC2 did not refuse yet.
+    /// Creates the state of an offering that EC2 did not refuse yet.
     pub(crate) const fn new(now: &Now) -> Self {
         Self { why: String::new(), times: 0, until: Duration::ZERO, last: now.wall, before: None }
     }
 
-    /// EC2 refused an order. Orders that were on their way together count once.
+    /// Records that EC2 refused an order. Orders that were on their way together count once.
     pub(crate) fn again(&mut self, why: String, now: &Now) {
         self.why = why;
         if now.mono >= self.until {
@@ -45,17 +45,17 @@ impl OfferingRefusal {
         }
     }
 
-    /// Until when nothing of it is ordered.
+    /// Returns until when no such machine is ordered.
     pub(crate) const fn until(&self) -> Duration {
         self.until
     }
 
-    /// EC2's last words.
+    /// Returns EC2's last error message.
     pub(crate) fn why(&self) -> &str {
         &self.why
     }
 
-    /// EC2's last words, where it refused twice since a moment.
+    /// Returns EC2's last error message, if it refused twice since a moment.
     pub(crate) fn twice_since(&self, since: Timestamp) -> Option<&str> {
         self.before.filter(|before| *before >= since).map(|_| self.why.as_str())
     }

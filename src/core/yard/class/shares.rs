@@ -1,6 +1,7 @@
-//! The waiting requests of a class with `sharing`, by share. Each lane (one share, one priority, one demand, one
-//! time until overdue) has its requests by age, and lanes are ordered by what their shares used, so that a change costs the logarithm of their
-//! number whatever the length of the line. All that orders is in records: two operators order alike.
+//! The waiting requests of a class with `sharing`, by share. Each lane (one share, one priority, one demand, one time
+//! until overdue) holds its requests by age, and lanes are ordered by the use of their shares, so that a change costs
+//! the logarithm of their number whatever the length of the queue. Everything that determines the order is in records:
+//! two operators compute the same order.
 //!
 //! Over 400 lines: the lanes, their order and the changes of both are one index, and are read together.
 
@@ -15,8 +16,8 @@ use crate::model::{PoolSpec, Quota, Request, ShareBy, Sharing, Usage, after};
 
 use super::demand::{Demand, QueuePosition};
 
-/// What each machine that a share holds counts for beside its use, in milliseconds: a share pays when it is served, and
-/// not only once the use is written.
+/// The use that each machine held by a share counts for in addition, in milliseconds: a share is charged when it is
+/// served, and not only once the use is written.
 const ENTRY: u64 = 300_000;
 /// The longest that a request waits until it is overdue.
 const OVERDUE: Duration = Duration::from_secs(300);
@@ -31,29 +32,30 @@ pub(crate) type ShareName = Arc<str>;
 pub(crate) struct LaneId {
     /// The share.
     pub(crate) share: ShareName,
-    /// What the priority is worth; the highest first.
+    /// The value of the priority; the highest first.
     pub(crate) priority: Reverse<i32>,
-    /// What the requests accept.
+    /// The machines that the requests accept.
     pub(crate) demand: Demand,
-    /// How long each waits until it is overdue: so the oldest of a lane is overdue before all others of it.
+    /// How long each request waits until it is overdue: so the oldest request of a lane is overdue before all others of
+    /// it.
     pub(crate) patience: Duration,
 }
 
-/// A lane in order: the least is served first.
+/// The position of a lane in the order: the least is served first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Rank {
-    /// Whether the share has what it is guaranteed.
+    /// Whether the share has its guaranteed machines.
     guaranteed: bool,
     priority: Reverse<i32>,
-    /// What the share used and holds, for its weight.
+    /// The share's use and held machines, divided by its weight.
     used: u64,
     head: QueuePosition,
 }
 
-/// A lane among those whose oldest request is overdue: the least is served first.
+/// The position of a lane among those whose oldest request is overdue: the least is served first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Late {
-    /// What the share holds, for its weight.
+    /// The share's held machines, divided by its weight.
     holds: u64,
     /// Since when the request is overdue.
     since: Timestamp,
@@ -61,31 +63,32 @@ pub(crate) struct Late {
 }
 
 impl Rank {
-    /// The oldest request of the lane.
+    /// Returns the oldest request of the lane.
     pub(crate) const fn head(&self) -> &QueuePosition {
         &self.head
     }
 }
 
 impl Late {
-    /// The oldest request of the lane.
+    /// Returns the oldest request of the lane.
     pub(crate) const fn head(&self) -> &QueuePosition {
         &self.head
     }
 
-    /// Whether it is served before a request that is not overdue, of a share that holds so much for its weight.
+    /// Returns whether it is served before a request that is not overdue, of a share with this number of held machines
+    /// by weight.
     pub(crate) const fn goes_before(&self, holds: u64) -> bool {
         self.holds <= holds
     }
 }
 
-/// Where a lane stands, as the indexes have it.
+/// The position of a lane in the indexes.
 #[derive(Clone, Debug)]
 struct Place {
     rank: Rank,
-    /// When its oldest request becomes overdue, or became.
+    /// When its oldest request becomes or became overdue.
     due: Timestamp,
-    /// Its place among the overdue; none while it is not known to be.
+    /// Its position among the overdue; none while it is not known to be overdue.
     late: Option<Late>,
 }
 
@@ -101,11 +104,11 @@ struct Lane {
 /// Lanes in their order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Order {
-    /// All of them.
+    /// All lanes.
     pub(crate) ranked: BTreeMap<Rank, Arc<LaneId>>,
-    /// Those known to be overdue.
+    /// The lanes known to be overdue.
     pub(crate) late: BTreeMap<Late, Arc<LaneId>>,
-    /// The others, by when they become overdue.
+    /// The other lanes, by when they become overdue.
     pub(crate) due: BTreeMap<(Timestamp, QueuePosition), Arc<LaneId>>,
 }
 
@@ -127,10 +130,10 @@ impl Order {
     }
 }
 
-/// What is known of a share.
+/// The state of a share.
 #[derive(Clone, Debug)]
 pub(crate) struct Share {
-    /// Machines that its requests hold, by their own records.
+    /// Machines that its requests hold, according to their own records.
     pub(crate) held: u32,
     /// Its accepted requests that lack machines.
     pub(crate) waiting: u32,
@@ -138,7 +141,7 @@ pub(crate) struct Share {
     pub(crate) weight: u32,
     /// Its bounds in the class.
     pub(crate) quota: Quota,
-    /// Milliseconds of machines since `since` was the present, in this account.
+    /// Machine-milliseconds used from the beginning of this account until `since`.
     pending: u64,
     since: Duration,
     account: u64,
@@ -151,22 +154,22 @@ pub(crate) struct Shares {
     shares: BTreeMap<ShareName, Share>,
     lanes: BTreeMap<Arc<LaneId>, Lane>,
     all: Order,
-    /// The same by trust domain, for when only machines of some are free.
+    /// The same by trust domain, for when only machines of some domains are free.
     domains: BTreeMap<String, Order>,
     /// Machines that all shares hold.
     held: u32,
-    /// The use that the pool's status has.
+    /// The use in the pool's status.
     usage: Option<Usage>,
-    /// Counts the statuses of use, and when this one was seen first.
+    /// The number of the status of use, and when that status was first seen.
     account: u64,
     begun: Duration,
-    /// How long nobody may have counted before that.
+    /// How long no operator may have counted before that.
     gap: Duration,
-    /// Whether anything was held since.
+    /// Whether any machine was held since.
     counted: bool,
 }
 
-/// The share of a request: looked up from its repository, for a team what was looked up when it was accepted.
+/// Returns the share of a request: looked up from its repository; for a team, the one looked up when it was accepted.
 pub(crate) fn share_of(sharing: &Sharing, request: &Request) -> ShareName {
     let (by, repository) = (sharing.by, &request.id.repository);
     match (by, &request.status.share) {
@@ -177,24 +180,24 @@ pub(crate) fn share_of(sharing: &Sharing, request: &Request) -> ShareName {
     }
 }
 
-/// How long a request waits until it is overdue: half of its time, and five minutes at most.
+/// Returns how long a request waits until it is overdue: half of its time, and five minutes at most.
 fn patience(request: &Request) -> Duration {
     (Duration::from_secs(request.intent.timeout_seconds) / 2).min(OVERDUE)
 }
 
-/// When a request that waits is overdue.
+/// Returns when a request that waits is overdue.
 pub(crate) fn overdue_at(request: &Request) -> Timestamp {
     after(request.status.accepted_at.unwrap_or(Timestamp::MAX), patience(request))
 }
 
 impl Share {
-    /// What it used and holds for its weight, with so many machines more.
+    /// Returns its use and held machines divided by its weight, with `more` machines added.
     fn rank(&self, usage: u64, more: u32) -> u64 {
         let entries = u64::from(self.held.saturating_add(more)).saturating_mul(ENTRY);
         usage.saturating_add(entries).saturating_mul(PRECISION) / u64::from(self.weight)
     }
 
-    /// What it holds for its weight, with so many machines more.
+    /// Returns its held machines divided by its weight, with `more` machines added.
     fn holds(&self, more: u32) -> u64 {
         self.rank(0, more)
     }
@@ -207,37 +210,37 @@ impl Share {
 }
 
 impl Shares {
-    /// The rules of the class; none while the oldest request is the first.
+    /// Returns the rules of the class; none while the oldest request is served first.
     pub(crate) const fn sharing(&self) -> Option<&Sharing> {
         self.sharing.as_ref()
     }
 
-    /// A share.
+    /// Returns a share.
     pub(crate) fn share(&self, name: &str) -> Option<&Share> {
         self.shares.get(name)
     }
 
-    /// Every share that holds or waits for something.
+    /// Lists every share that holds or waits for machines.
     pub(crate) fn shares(&self) -> impl Iterator<Item = (&ShareName, &Share)> {
         self.shares.iter()
     }
 
-    /// Machines that all shares hold.
+    /// Counts the machines that all shares hold.
     pub(crate) const fn held(&self) -> u32 {
         self.held
     }
 
-    /// The order of all lanes.
+    /// Returns the order of all lanes.
     pub(crate) const fn order(&self) -> &Order {
         &self.all
     }
 
-    /// The order of the lanes of a trust domain.
+    /// Returns the order of the lanes of a trust domain.
     pub(crate) fn order_of(&self, domain: &str) -> Option<&Order> {
         self.domains.get(domain)
     }
 
-    /// The lanes of a share.
+    /// Lists the lanes of a share.
     pub(crate) fn lanes_of<'a>(
         &'a self,
         share: &'a str,
@@ -257,17 +260,17 @@ impl Shares {
         lanes.take_while(move |(lane, _)| &*lane.share == share).map(|(lane, of)| (lane, &of.queue))
     }
 
-    /// The requests of a lane.
+    /// Returns the requests of a lane.
     pub(crate) fn queue(&self, lane: &LaneId) -> Option<&Queue> {
         self.lanes.get(lane).map(|lane| &lane.queue)
     }
 
-    /// What a share used, as the pool's status has it.
+    /// Returns the use of a share in the pool's status.
     pub(crate) fn used(&self, share: &str) -> u64 {
         self.usage.as_ref().and_then(|usage| usage.sums.get(share)).copied().unwrap_or(0)
     }
 
-    /// The rank of a lane whose first request is `head`, with so many machines more.
+    /// Returns the rank of a lane whose first request is `head`, with `more` machines added.
     pub(crate) fn rank(&self, lane: &LaneId, head: &QueuePosition, more: u32) -> Rank {
         let share = self.shares.get(&lane.share);
         let guaranteed = share.and_then(|share| share.quota.guaranteed).unwrap_or(0);
@@ -280,12 +283,12 @@ impl Shares {
         }
     }
 
-    /// The place of a lane among the overdue, with so many machines more.
+    /// Returns the position of a lane among the overdue, with `more` machines added.
     pub(crate) fn late(&self, lane: &LaneId, head: &QueuePosition, since: Timestamp, more: u32) -> Late {
         Late { holds: self.holds(&lane.share, more), since, head: head.clone() }
     }
 
-    /// What a share used and holds for its weight.
+    /// Returns a share's use and held machines divided by its weight.
     pub(crate) fn used_for_weight(&self, share: &str) -> u64 {
         let weight = self.sharing.as_ref().map_or(1, |sharing| sharing.weight(share));
         let used = self.used(share);
@@ -294,14 +297,14 @@ impl Shares {
             .map_or_else(|| used.saturating_mul(PRECISION) / u64::from(weight), |share| share.rank(used, 0))
     }
 
-    /// What a share holds for its weight, with so many machines more.
+    /// Returns a share's held machines divided by its weight, with `more` machines added.
     pub(crate) fn holds(&self, share: &str, more: u32) -> u64 {
         self.shares.get(share).map_or(0, |share| share.holds(more))
     }
 }
 
 impl Shares {
-    /// Begins anew with the rules of a changed spec.
+    /// Starts again with the rules of a changed spec.
     pub(crate) fn configure(&mut self, spec: Option<&PoolSpec>) {
         let sharing = spec.and_then(|spec| spec.sharing.clone());
         let usage = self.usage.take();
@@ -324,7 +327,7 @@ impl Shares {
         })
     }
 
-    /// A request holds another number of machines than before.
+    /// Processes a change of the number of machines that a request holds.
     pub(crate) fn hold(&mut self, old: Option<&Request>, new: Option<&Request>, now: Duration) {
         let Some(sharing) = self.sharing.clone() else { return };
         let count = |request: &Request| (share_of(&sharing, request), request.status.instances.len() as u32);
@@ -385,7 +388,7 @@ impl Shares {
         Some(self.lanes.get_key_value(&id).map_or_else(|| Arc::new(id), |(known, _)| Arc::clone(known)))
     }
 
-    /// Puts a lane where it belongs, or away where nobody waits in it.
+    /// Moves a lane to its position, or removes it where no request waits in it.
     fn place(&mut self, id: &Arc<LaneId>) {
         let Some(lane) = self.lanes.get(id) else { return };
         let domain = &id.demand.trust_domain;
@@ -423,14 +426,14 @@ impl Shares {
         lanes.iter().for_each(|lane| self.place(lane));
     }
 
-    /// Notes which lanes have become overdue.
+    /// Marks the lanes that have become overdue.
     pub(crate) fn mature(&mut self, now: Timestamp) {
         while let Some((key, id)) = self.all.due.first_key_value().filter(|((due, _), _)| *due <= now) {
             let (due, head) = key.clone();
             let id = Arc::clone(id);
             let late = self.late(&id, &head, due, 0);
             let Some(place) = self.lanes.get_mut(&id).and_then(|lane| lane.place.as_mut()) else {
-                // An index names only lanes there are.
+                // An index names only existing lanes.
                 self.all.due.pop_first();
                 continue;
             };

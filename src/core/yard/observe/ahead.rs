@@ -1,4 +1,4 @@
-//! What GitHub answered for the labels of claims whose runners were registered ahead.
+//! GitHub's responses for the labels of claims whose runners were registered ahead.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,8 @@ use super::super::{Now, Unit, Yard};
 use crate::model::InstanceArn;
 
 impl Yard {
-    /// GitHub did not give the runner of a machine the label of its claim: in its words, where it refused.
+    /// Records that GitHub did not give the runner of a machine the label of its claim, with its error message where it
+    /// refused.
     pub(super) fn label_failed(
         &mut self,
         arn: &InstanceArn,
@@ -23,7 +24,7 @@ impl Yard {
         self.of(arn, dirty, |tracked| tracked.label_failed(certain));
     }
 
-    /// GitHub gave the runner of a machine the label of its claim.
+    /// Records that GitHub gave the runner of a machine the label of its claim.
     pub(super) fn label_given(&mut self, arn: &InstanceArn) {
         let class = self.instances.get(arn).map(|of| &of.instance.facts.resource_class);
         class.and_then(|name| self.refused_labels.remove(name));

@@ -1,4 +1,4 @@
-//! Which accounts GitHub does not answer for.
+//! For which accounts does GitHub not respond?
 
 use std::collections::BTreeSet;
 
@@ -6,8 +6,8 @@ use super::super::{Tracked, Yard};
 use crate::model::InstanceArn;
 
 impl Yard {
-    /// GitHub answered a call about a machine, or did not. Each installation has a token and a budget of its own, so what
-    /// happens to one account says nothing of the others.
+    /// Records whether GitHub responded to a call about a machine. Each installation has a token and a budget of its
+    /// own, so the result for one account is independent of the others.
     pub(super) fn github_said(&mut self, arn: &InstanceArn, answered: bool) {
         let Some(account) = self.instances.get(arn).and_then(|tracked| tracked.account()) else { return };
         if answered {
@@ -17,7 +17,7 @@ impl Yard {
         }
     }
 
-    /// Drops the accounts that no live machine is of any more.
+    /// Drops the accounts that no live machine belongs to any more.
     pub(super) fn forget_accounts(&mut self) {
         if self.github_down.is_empty() {
             return;
@@ -27,7 +27,7 @@ impl Yard {
         self.github_down.retain(|account| known.contains(account));
     }
 
-    /// Whether GitHub did not answer the last call for the account of a machine's claim.
+    /// Returns whether GitHub did not respond to the last call for the account of a machine's claim.
     pub(crate) fn github_is_away(&self, tracked: &Tracked) -> bool {
         !self.github_down.is_empty()
             && tracked.account().is_some_and(|account| self.github_down.contains(&account))

@@ -58,7 +58,7 @@ fn what_a_complete_list_lacks_is_gone_unless_it_was_seen_since_the_list_began() 
     scene.wait(10);
     let begun = scene.now.mono;
     scene.wait(1);
-    // Written while the list was read, behind the page it would have stood on.
+    // Written while the list was read, behind the page that would have shown it.
     scene.add(machine("i-2").pooled());
     let pool = BTreeSet::from([Pool::key_of(&linux())]);
     scene.see(Observation::Listed(begun, pool));
@@ -95,7 +95,7 @@ fn counts_follow_a_machine_through_its_life() {
     }
 }
 
-/// A class with so many pooled machines, and as many that run for request 9.
+/// Creates a class with so many pooled machines, and as many that run for request 9.
 fn crowd(n: usize) -> Scene {
     let mut scene = Scene::with(json!({"max": 50_000}));
     for i in 0..n {
@@ -149,7 +149,7 @@ fn keys_that_are_not_ours_and_events_are_nobodys_business() {
     assert_eq!(machine("i-1").instance.key(), Instance::key_of(&arn("i-1")));
 }
 
-/// What a machine became, one write later.
+/// Stores the next version of a machine.
 fn becomes(scene: &mut Scene, built: Built) {
     scene.put(&built.with(|instance| instance.version += 1).instance);
 }

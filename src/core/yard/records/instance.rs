@@ -1,4 +1,4 @@
-//! The newest image of a machine's record, and how the indexes follow it.
+//! The newest image of a machine's record, and the indexes that follow it.
 
 use std::collections::BTreeSet;
 
@@ -8,8 +8,8 @@ use crate::yard::counts::{boots, risks, spoke, tally};
 use crate::yard::observe::Source;
 use crate::yard::{Beat, Now, Tracked, Unit, Yard};
 
-/// Whether somebody shortened a pooled machine's deadline. An operator's own renewal may also end earlier, where the
-/// former one's clock was ahead, but its length is the same.
+/// Returns whether a pooled machine's deadline was shortened. An operator's own renewal may also end earlier, where the
+/// former operator's clock was ahead, but its length is the same.
 fn shortened(old: &Instance, new: &Instance) -> bool {
     let (Some(_), Some(_), Some(was), Some(is)) =
         (old.pooled_at(), new.pooled_at(), old.threshold, new.threshold)
@@ -64,7 +64,7 @@ impl Yard {
         let Some(tracked) = self.instances.get_mut(arn) else { return };
         let spoke_at = tracked.spoke_at();
         let old = std::mem::replace(&mut tracked.instance, new);
-        // All images share one ARN text.
+        // All images share one ARN string.
         tracked.instance.facts.instance_arn = old.facts.instance_arn.clone();
         if tracked.instance.threshold != old.threshold {
             let ahead = tracked.instance.threshold.is_some_and(|set| set.set_at > now.wall);
@@ -117,7 +117,7 @@ impl Yard {
         self.instances.insert(arn, Box::new(tracked));
     }
 
-    /// Removes a machine whose record is gone; its agent's record may outlive it.
+    /// Removes a machine whose record is gone; its agent's record may remain.
     fn instance_disappears(&mut self, arn: &InstanceArn, dirty: &mut BTreeSet<Unit>) {
         let Some(old) = self.instances.swap_remove(arn) else { return };
         tally(&mut self.classes, arn, &old.instance, false, dirty);
@@ -126,7 +126,7 @@ impl Yard {
         old.agent.and_then(|agent| self.orphan_agents.insert(arn.clone(), agent));
     }
 
-    /// A machine is recorded, so its launch no longer counts it as in flight.
+    /// Stops counting a recorded machine as in flight for its launch.
     fn arrived(&mut self, instance: &Instance) {
         let Some(id) = &instance.facts.launch_id else { return };
         let class = self.launches.get(id).map(|tracked| &tracked.launch.resource_class);

@@ -1,4 +1,4 @@
-//! The newest image of a request's record, and how the indexes follow it.
+//! The newest image of a request's record, and the indexes that follow it.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -158,13 +158,13 @@ impl Yard {
         }
     }
 
-    /// Puts a request into its class's queue of waiting requests if it lacks machines, removes it if it does not.
+    /// Adds a request to its class's queue of waiting requests if it lacks machines, and removes it if it does not.
     pub(crate) fn enqueue(&mut self, key: &RequestKey, now: &Now, dirty: &mut BTreeSet<Unit>) {
         let Some(request) = self.requests.get(key).map(|asked| &asked.request) else { return };
         let Some(class) = Self::class_of(request) else { return };
         let lacks = lacking(self, key, request) > 0 || request.status.phase.is_none();
         let stands = lacks && !gives_back(request);
-        // What waits for nothing brings no class back that was forgotten.
+        // A request that waits for nothing does not bring back a class that was forgotten.
         if !stands && !self.classes.contains_key(&class) {
             return;
         }

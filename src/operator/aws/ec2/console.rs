@@ -1,6 +1,6 @@
-//! Reads the consoles of machines. EC2 has two answers: what is on the screen now, on types that run on Nitro and while
-//! the machine is there; and what was posted some minutes after the machine last began or ended, for at least an hour
-//! (EC2 API reference, "GetConsoleOutput").
+//! Reads the consoles of machines. EC2 has two responses: the current screen, on types that run on Nitro and while the
+//! machine exists; and the output posted some minutes after the machine last began or ended, for at least an hour (EC2
+//! API reference, "GetConsoleOutput").
 
 use aws_sdk_ec2::Client;
 use base64::Engine as _;
@@ -10,14 +10,14 @@ use super::errors::{CallError, Meaning};
 use crate::model::InstanceId;
 use crate::ports::ComputeError;
 
-/// Most of a console that is looked at, in bytes (EC2 keeps 64 KiB).
+/// Maximum part of a console that is read, in bytes (EC2 keeps 64 KiB).
 const MOST: usize = 64 << 10;
 
-/// What is on a machine's console, as far as EC2 has it.
+/// Returns a machine's console output, as far as EC2 has it.
 pub(super) async fn read(client: &Client, id: &InstanceId) -> Result<Option<String>, ComputeError> {
     match ask(client, id, true).await {
         Ok(Some(now)) => return Ok(Some(now)),
-        // A type whose screen cannot be looked at ("UnsupportedOperation"), or a machine that is gone: what was posted.
+        // The type has no readable screen ("UnsupportedOperation"), or the machine is gone: the posted output is read.
         Ok(None) => {}
         Err(error) if matches!(error.meaning, Meaning::Refused | Meaning::Protected) => {}
         Err(error) => return answer(Err(error)),
@@ -25,7 +25,7 @@ pub(super) async fn read(client: &Client, id: &InstanceId) -> Result<Option<Stri
     answer(ask(client, id, false).await)
 }
 
-/// A machine that EC2 does not know has no console.
+/// Converts a response; a machine that EC2 does not have has no console.
 fn answer(told: Result<Option<String>, CallError>) -> Result<Option<String>, ComputeError> {
     match told {
         Err(error) if error.meaning == Meaning::NoSuchInstance => Ok(None),
@@ -39,7 +39,7 @@ async fn ask(client: &Client, id: &InstanceId, latest: bool) -> Result<Option<St
     Ok(told.output().and_then(text))
 }
 
-/// A console holds whatever a machine wrote: not always text, and not always whole.
+/// Decodes a console. It contains whatever a machine wrote: not always text, and not always complete.
 fn text(encoded: &str) -> Option<String> {
     let plain: String = encoded.split_whitespace().collect();
     let bytes = BASE64_STANDARD.decode(plain).ok()?;

@@ -1,5 +1,5 @@
 //! Maps EC2's error codes to what the caller can do about them. The codes are those of the EC2 API reference ("Error
-//! codes for the Amazon EC2 API") and those that `CreateFleet` lists among its errors; no other module knows them.
+//! codes for the Amazon EC2 API") and those that `CreateFleet` lists among its errors; no other module contains them.
 
 use aws_sdk_ec2::config::http::HttpResponse;
 use aws_sdk_ec2::error::{ProvideErrorMetadata, SdkError};
@@ -7,30 +7,30 @@ use aws_sdk_ec2::error::{ProvideErrorMetadata, SdkError};
 use crate::ports::ComputeError;
 use crate::store::failure::Failure;
 
-/// What somebody does about a code.
+/// The meaning of an error code for the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Meaning {
-    /// Not to be had now, not there, or over a quota of machines: later, or of another kind.
+    /// Not available now, not offered there, or over a quota of machines: retry later, or with another kind.
     NoCapacity,
     /// Too many calls.
     Throttled,
-    /// Credentials, permissions, the class's spec.
+    /// Refused because of credentials, permissions, or the class's spec.
     Refused,
-    /// The token stands for something else.
+    /// The token was used for a different call.
     TokenSpent,
     /// No such instance (any more, or yet).
     NoSuchInstance,
-    /// This instance's end is forbidden, which says nothing about others.
+    /// This instance must not be terminated, which does not concern others.
     Protected,
     /// No such launch template or version.
     NoSuchTemplate,
-    /// Somebody else made the launch template meanwhile.
+    /// Another process created the launch template meanwhile.
     TemplateExists,
-    /// It may or may not have happened.
+    /// The call may or may not have been applied.
     Unknown,
 }
 
-/// The meaning of a code that came with this HTTP status.
+/// Returns the meaning of a code with this HTTP status.
 #[expect(clippy::too_many_lines, reason = "a table: one line for each error code of EC2")]
 pub(super) fn meaning(code: &str, status: u16) -> Meaning {
     match code {
@@ -119,21 +119,21 @@ pub(super) fn meaning(code: &str, status: u16) -> Meaning {
     }
 }
 
-/// Whether a machine whose state has this reason never began, for a reason that a person must mend: keys, snapshots,
-/// limits of volumes. The others with `Client.` were switched off, by themselves or by a call (EC2 API reference,
-/// "StateReason").
+/// Returns whether a machine whose state has this reason never began, for a reason that a person must fix: keys,
+/// snapshots, limits of volumes. The other codes with `Client.` are shutdowns, by the machine itself or by a call (EC2
+/// API reference, "StateReason").
 pub(super) fn never_began(code: &str) -> bool {
     let off =
         ["Client.InstanceInitiatedShutdown", "Client.UserInitiatedShutdown", "Client.UserInitiatedHibernate"];
     code.starts_with("Client.") && !off.contains(&code)
 }
 
-/// Whether a dry run's error says that the call would have succeeded.
+/// Returns whether a dry run's error means that the call would have succeeded.
 pub(super) fn would_succeed(code: &str) -> bool {
     code == "DryRunOperation"
 }
 
-/// What mends a dry run that was refused with this code; none where the code says nothing about the call.
+/// Returns the fix for a dry run that was refused with this code; `None` if the code is not about the call.
 pub(super) fn remedy(code: &str) -> Option<&'static str> {
     Some(match code {
         "UnauthorizedOperation"
@@ -186,18 +186,18 @@ pub(super) fn remedy(code: &str) -> Option<&'static str> {
     })
 }
 
-/// A call that did not succeed.
+/// The error of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct CallError {
     pub(super) meaning: Meaning,
-    /// EC2's code; empty where there was no answer of its own.
+    /// EC2's code; empty if there was no response of EC2 itself.
     pub(super) code: String,
-    /// For a person: code and message.
+    /// Code and message, for people.
     pub(super) text: String,
 }
 
 impl CallError {
-    /// Reads an error of any call.
+    /// Converts an SDK error of any call.
     pub(super) fn of<E>(error: &SdkError<E, HttpResponse>) -> Self
     where
         E: std::error::Error + ProvideErrorMetadata + 'static,
@@ -223,7 +223,7 @@ impl From<CallError> for ComputeError {
             Meaning::NoCapacity => Self::NoCapacity(error.text),
             Meaning::Throttled => Self::Throttled,
             Meaning::TokenSpent => Self::TokenSpent(error.text),
-            // A template that was there a moment ago: looked up again with the next call.
+            // The template existed a moment ago; the next call looks it up again.
             Meaning::NoSuchTemplate | Meaning::TemplateExists | Meaning::Unknown => Self::Unknown(error.text),
             Meaning::Refused | Meaning::NoSuchInstance | Meaning::Protected => Self::Refused(error.text),
         }

@@ -1,8 +1,8 @@
-//! Builds the `CreateFleet` call for a launch order and reads its answer. Each launch is one fleet of type `instant`,
-//! so that EC2 reports at once what it launched and what it lacked. The order alone determines the call, except for
-//! the choice of a zone's subnet with the most free addresses, and for zones and types that lacked capacity lately. So
-//! a call repeated after a restart is usually the same, and its token returns the same machines; where it differs, EC2
-//! reports a spent token, and the machines are found by their tags.
+//! Builds the `CreateFleet` call for a launch order and reads its response. Each launch is one fleet of type `instant`,
+//! so that EC2 reports at once which machines it launched and which capacity it lacked. The order alone determines the
+//! call, except for the choice of a zone's subnet with the most free addresses, and for zones and types that lacked
+//! capacity lately. So a call repeated after a restart is usually the same, and its token returns the same machines; if
+//! it differs, EC2 reports that the token was already used, and the machines are found by their tags.
 
 use std::collections::BTreeSet;
 
@@ -26,13 +26,13 @@ use super::template::Template;
 use crate::model::{TableName, UsageClass};
 use crate::ports::{ComputeError, LaunchOrder, Shortfall};
 
-/// Most sets of instance requirements of one call (EC2: "more than the maximum allowed number of InstanceRequirements
-/// (4)").
+/// Maximum number of sets of instance requirements of one call (EC2: "more than the maximum allowed number of
+/// InstanceRequirements (4)").
 const SETS: usize = 4;
-/// Longest account of what a launch lacked, in characters.
+/// Maximum length of the description of a launch's shortfalls, in characters.
 const SHOWN: usize = 500;
 
-/// The call for an order, of these of its types and in these subnets, each of another zone.
+/// Builds the call for an order, with these of its types and in these subnets, each of another zone.
 pub(super) fn request(
     table: &TableName,
     order: &LaunchOrder,
@@ -77,7 +77,7 @@ fn template_config(
     types: &[String],
     subnets: &[String],
 ) -> FleetLaunchTemplateConfigRequest {
-    // Always the default version: a number would make an order that is asked again after a change another order.
+    // Always the default version: with a number, a repeated order would differ after a change of the template.
     let named = FleetLaunchTemplateSpecificationRequest::builder().version("$Default");
     let named = match template {
         Template::Managed { name } => named.launch_template_name(name),
@@ -90,8 +90,8 @@ fn template_config(
         .build()
 }
 
-/// One for each subnet, with the image that is pinned. A given template that says itself which types will do is left
-/// its say, unless the order has one.
+/// Returns one override for each subnet, with the pinned image. A provided template that selects its own types keeps
+/// them, unless the order selects some.
 fn overrides(
     order: &LaunchOrder,
     template: &Template,
@@ -108,19 +108,20 @@ fn overrides(
     if subnets.is_empty() {
         return if sized { Vec::new() } else { vec![one.build()] };
     }
-    // Of too many subnets each launch takes its own share, by its token, so that none is left out for good.
+    // If there are too many subnets, each launch takes a share chosen by its token, so that all of them are used over
+    // time.
     let first = if subnets.len() > SETS { by_token(&order.launch.client_token) % subnets.len() } else { 0 };
     let share = subnets.iter().cycle().skip(first).take(subnets.len().min(SETS));
     share.map(|subnet| one.clone().subnet_id(subnet).build()).collect()
 }
 
-/// A number that is the same whenever the token is.
+/// Returns a number that depends only on the token.
 fn by_token(token: &str) -> usize {
     Sha256::digest(token).iter().take(2).fold(0, |number, byte| number << 8 | usize::from(*byte))
 }
 
-/// At least the class's size; that it is not much more is EC2's price protection, which leaves out types that cost far
-/// more than the cheapest that fits, or the bound of the order.
+/// Requires at least the class's size. EC2's price protection, or the bound of the order, excludes types that cost far
+/// more than the cheapest suitable one.
 fn requirements(order: &LaunchOrder, types: &[String]) -> InstanceRequirementsRequest {
     let spec = &order.spec;
     let whole = |n: u32| i32::try_from(n).unwrap_or(i32::MAX);
@@ -133,7 +134,7 @@ fn requirements(order: &LaunchOrder, types: &[String]) -> InstanceRequirementsRe
         UsageClass::Spot => wanted.set_spot_max_price_percentage_over_lowest_price(over),
         UsageClass::OnDemand => wanted.set_on_demand_max_price_percentage_over_lowest_price(over),
     };
-    // EC2 leaves out bare metal and burstable types unless told otherwise; who names a family wants it.
+    // EC2 excludes bare metal and burstable types by default; a class that names such a family wants it.
     let metal = types.iter().any(|glob| glob.contains("metal"));
     let wanted = wanted.bare_metal(if metal { BareMetal::Included } else { BareMetal::Excluded });
     let wanted = if types.is_empty() {
@@ -167,7 +168,7 @@ pub(super) fn tags(table: &TableName, order: &LaunchOrder) -> Vec<TagSpecificati
     [ResourceType::Instance, ResourceType::Volume, ResourceType::Fleet].map(on).to_vec()
 }
 
-/// A machine as the fleet's answer names it.
+/// A machine in the fleet's response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Named {
     pub(super) id: String,
@@ -175,7 +176,7 @@ pub(super) struct Named {
     pub(super) zone: String,
 }
 
-/// The machines an answer names.
+/// Returns the machines of a response.
 pub(super) fn named(answer: &CreateFleetOutput) -> Vec<Named> {
     let groups = answer.instances().iter().flat_map(|group| {
         let overridden = group.launch_template_and_overrides().and_then(|used| used.overrides());
@@ -191,7 +192,7 @@ pub(super) fn named(answer: &CreateFleetOutput) -> Vec<Named> {
     groups.filter(|machine| seen.insert(machine.id.clone())).collect()
 }
 
-/// In which zones an answer says that there was no capacity, and of which type where it names one.
+/// Returns the zones without capacity in a response, each with its type if the response names one.
 pub(super) fn lacks(errors: &[CreateFleetError], zone_of: impl Fn(&str) -> Option<String>) -> Vec<Lack> {
     let lack = |error: &CreateFleetError| {
         let used = error.launch_template_and_overrides()?.overrides()?;
@@ -203,7 +204,7 @@ pub(super) fn lacks(errors: &[CreateFleetError], zone_of: impl Fn(&str) -> Optio
     errors.iter().filter_map(lack).collect()
 }
 
-/// What an answer says was lacking, each reason once.
+/// Returns the shortfalls of a response, each reason once.
 pub(super) fn shortfalls(errors: &[CreateFleetError]) -> Vec<Shortfall> {
     let mut seen = BTreeSet::new();
     let told = errors.iter().map(|error| {
@@ -219,8 +220,8 @@ pub(super) fn shortfalls(errors: &[CreateFleetError]) -> Vec<Shortfall> {
     told.filter(|short| seen.insert((short.code.clone(), short.message.clone()))).collect()
 }
 
-/// Why an answer names no machine at all. The fleet exists and its token is spent, so that asking again with it is no
-/// use: what passes by itself is a lack of capacity, and what does not is a refusal.
+/// Returns the error for a response without any machine. The fleet exists and its token is used up, so that a retry
+/// with it is pointless: a lack of capacity is temporary, and everything else is a refusal.
 pub(super) fn nothing(shortfalls: &[Shortfall]) -> ComputeError {
     let told: Vec<_> = shortfalls.iter().map(|short| format!("{}: {}", short.code, short.message)).collect();
     let told = cut(&told.join("; "));

@@ -1,5 +1,5 @@
-//! The machines that a launch brought: those that the fleet's answer names, as soon as EC2 knows them, or, if it names
-//! none, those that carry the launch's tags.
+//! The machines of a launch: those in the fleet's response, once EC2 can describe them, or, if it contains none, those
+//! that carry the launch's tags.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::model::{InstanceId, Launch};
 use crate::ports::{ComputeError, LaunchOrder, Launched, Machine, MachineState};
 
 impl Ec2Compute {
-    /// What an order that was spent has brought: what carries its tags.
+    /// Finds the instances of an already used client token by their tags.
     pub(super) async fn find_by_tags(&self, launch: &Launch) -> Result<Vec<Machine>, CallError> {
         let tags = vec![
             (TABLE, self.options.table.to_string()),
@@ -40,14 +40,14 @@ impl Ec2Compute {
         if !shortfalls.is_empty() {
             return Err(fleet::nothing(&shortfalls));
         }
-        // A replay that tells the fleet and not its machines.
+        // A replayed response that contains the fleet and not its machines.
         let found = self.find_by_tags(&order.launch).await.map_err(outcome_unknown)?;
         whole(order, found, "the fleet names neither machines nor errors".into())
             .map_err(ComputeError::Unknown)
     }
 
-    /// The machines a fleet has named, as soon as EC2 knows them. Of those it does not know in time the fleet's own
-    /// answer says enough, once another has told whose they are.
+    /// Waits until EC2 can describe the machines of a fleet. For machines that it cannot describe in time the fleet's
+    /// own response suffices, once a described one has shown their owner.
     async fn wait_until_known(
         &self,
         order: &LaunchOrder,
@@ -97,10 +97,11 @@ impl Ec2Compute {
     }
 }
 
-/// What an order brought, if its tags find all of it. A part is no answer: EC2 lists new machines one after the other.
+/// Returns the result of an order if its tags find all of its machines. A part is not enough: EC2 lists new machines
+/// one after the other.
 ///
 /// # Errors
-/// Why the tags were asked for, and how many machines they found.
+/// The reason for the search by tags, and how many machines it found.
 pub(super) fn whole(order: &LaunchOrder, machines: Vec<Machine>, why: String) -> Result<Launched, String> {
     let (found, count) = (machines.len(), order.launch.count);
     match found {
@@ -110,7 +111,7 @@ pub(super) fn whole(order: &LaunchOrder, machines: Vec<Machine>, why: String) ->
     }
 }
 
-/// What a launch is worth whose machines could not be looked at: they may be there, so it is not over.
+/// Converts an error after a launch whose machines could not be described: they may exist, so the launch is not over.
 pub(super) fn outcome_unknown(error: CallError) -> ComputeError {
     match error.meaning {
         Meaning::Throttled => ComputeError::Throttled,
@@ -125,7 +126,7 @@ pub(super) fn outcome_unknown(error: CallError) -> ComputeError {
     }
 }
 
-/// A machine with what its order says of it: tags may be late, and EC2 brings exactly the usage class it was asked for.
+/// Completes a machine from its order: tags may be late, and EC2 launches exactly the usage class that was requested.
 fn with_order(machine: Machine, order: &LaunchOrder) -> Machine {
     let launch = &order.launch;
     Machine {

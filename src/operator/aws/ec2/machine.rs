@@ -7,26 +7,26 @@ use super::errors::never_began;
 use crate::model::{ClassName, InstanceArn, InstanceId, LaunchId, UsageClass};
 use crate::ports::{Machine, MachineState, StateReason};
 
-/// The table whose yard a resource belongs to; nothing else makes it ours.
+/// The tag with the table of a resource's yard; nothing else makes it ours.
 pub(super) const TABLE: &str = "runyard:table";
-/// Its class.
+/// The tag with its class.
 pub(super) const CLASS: &str = "runyard:class";
-/// The launch that brought it.
+/// The tag with the launch that created it.
 pub(super) const LAUNCH: &str = "runyard:launch";
-/// The attempt of that launch.
+/// The tag with the attempt of that launch.
 pub(super) const ATTEMPT: &str = "runyard:attempt";
 
-/// A tag.
+/// Creates a tag.
 pub(super) fn tag(key: &str, value: impl Into<String>) -> Tag {
     Tag::builder().key(key).value(value).build()
 }
 
-/// What a list of tags says under a key.
+/// Returns the value of a tag.
 pub(super) fn tagged<'a>(tags: Option<&'a Vec<Tag>>, key: &str) -> Option<&'a str> {
     tags?.iter().find(|tag| tag.key() == Some(key))?.value()
 }
 
-/// The partition a region lies in (botocore's `partitions.json`).
+/// Returns the partition of a region (botocore's `partitions.json`).
 pub(super) fn partition(region: &str) -> &'static str {
     let prefixes = [
         ("cn-", "aws-cn"),
@@ -40,18 +40,18 @@ pub(super) fn partition(region: &str) -> &'static str {
     prefixes.iter().find(|(prefix, _)| region.starts_with(prefix)).map_or("aws", |(_, partition)| partition)
 }
 
-/// The ARN of an instance, as `ec2:SourceInstanceARN` has it; none when a part of it cannot be one.
+/// Returns the ARN of an instance, in the form of `ec2:SourceInstanceARN`; `None` if a part of it is invalid.
 pub(super) fn arn(region: &str, owner: &str, id: &InstanceId) -> Option<InstanceArn> {
     InstanceArn::parse(&format!("arn:{}:ec2:{region}:{owner}:instance/{id}", partition(region))).ok()
 }
 
-/// Which instances are meant. Asked for by filters, and looked at once more when they are told: what an engine that
-/// does not know a filter tells beside them could be somebody else's, and end as an orphan of ours.
+/// Selects instances. They are requested with filters, and responses are checked again: an engine without support for a
+/// filter could return instances of others, which would end as our orphans.
 #[derive(Clone, Debug)]
 pub(super) enum Which {
-    /// Those with all these tags.
+    /// Instances with all these tags.
     Tagged(Vec<(&'static str, String)>),
-    /// These.
+    /// Instances with these ids.
     Ids(Vec<String>),
 }
 
@@ -80,7 +80,7 @@ impl Which {
     }
 }
 
-/// The machines of a page that are meant.
+/// Returns the selected machines of a page.
 pub(super) fn machines(region: &str, which: &Which, reservations: Vec<Reservation>) -> Vec<Machine> {
     let of = |reservation: Reservation| {
         let owner = reservation.owner_id.unwrap_or_default();
@@ -114,7 +114,7 @@ fn machine(region: &str, owner: &str, instance: &Instance) -> Option<Machine> {
     })
 }
 
-/// Why an instance ended, where it did and EC2 says so.
+/// Returns the end reason of an instance, if it ended and EC2 reports one.
 pub(super) fn state_reason(instance: &Instance) -> Option<(InstanceId, StateReason)> {
     if state(instance).alive() {
         return None;
@@ -127,7 +127,7 @@ pub(super) fn state_reason(instance: &Instance) -> Option<(InstanceId, StateReas
     Some((InstanceId::parse(instance.instance_id()?).ok()?, reason))
 }
 
-/// Where an instance stands. A state that EC2 has added since is no reason to give a machine up.
+/// Returns the state of an instance. A state that EC2 may add later is no reason to give a machine up.
 pub(super) fn state(instance: &Instance) -> MachineState {
     match instance.state().and_then(|state| state.name()) {
         Some(InstanceStateName::Running) => MachineState::Running,

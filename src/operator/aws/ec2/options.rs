@@ -7,38 +7,38 @@ use std::time::Duration;
 use crate::config::{AgentProgram, Architectures, Config, RunnerPackage};
 use crate::model::{FieldError, TableName, Timing};
 
-/// How long a launch waits for EC2 to know the machines it has just named.
+/// How long a launch waits until EC2 can describe its new machines.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// What machines of EC2 are made with.
+/// The settings of machines on EC2.
 #[derive(Clone, Debug)]
 pub struct Ec2Options {
-    /// The table they belong to.
+    /// The table of the yard.
     pub table: TableName,
-    /// The operator's deadlines and intervals, of which agents are told their own.
+    /// The operator's deadlines and intervals; agents are configured with their part of them.
     pub timing: Timing,
-    /// The runner package; without one only machines of launch templates of somebody's own can be of use.
+    /// The runner package; without one only machines from provided launch templates are usable.
     pub runner: Architectures<RunnerPackage>,
-    /// The agent's program; without one each image brings it.
+    /// The agent's program; without one each image contains it.
     pub program: Architectures<AgentProgram>,
-    /// Variables of the first boot, the agent, runners and jobs.
+    /// Environment variables of the first boot, the agent, runners and jobs.
     pub environment: BTreeMap<String, String>,
-    /// The script of classes that name none of their own.
+    /// The pre-runner script of classes without their own.
     pub pre_runner_script: Option<String>,
-    /// How long a pre-runner script may take.
+    /// Timeout of a pre-runner script.
     pub pre_runner_timeout: Duration,
-    /// How long a runner may take to end by itself.
+    /// How long a runner may take to stop by itself.
     pub stop: Duration,
-    /// Where jobs may write to file systems that are not the machine's own.
+    /// Directories on other file systems where jobs may write.
     pub spare: Vec<PathBuf>,
-    /// Hosts of runner packages beside GitHub's.
+    /// Allowed hosts of runner packages beside GitHub's.
     pub runner_hosts: Vec<String>,
-    /// How long a launch waits for EC2 to know the machines it has just named.
+    /// How long a launch waits until EC2 can describe its new machines.
     pub patience: Duration,
 }
 
 impl Ec2Options {
-    /// By the operator's configuration.
+    /// Returns the options of the operator's configuration.
     ///
     /// # Errors
     /// The pre-runner script cannot be read.

@@ -1,6 +1,6 @@
-//! Checks whether a class's machines could be launched, without launching any: EC2 judges a call with `DryRun` by all
-//! policies that hold, an organisation's too, and answers it with an error, `DryRunOperation` where it would succeed
-//! (EC2 API reference, "RunInstances"). It judges neither quotas nor capacity.
+//! Checks whether a class's machines could be launched, without launching any: EC2 evaluates a call with `DryRun`
+//! against all policies, including an organisation's, and responds with an error, `DryRunOperation` if it would succeed
+//! (EC2 API reference, "RunInstances"). It checks neither quotas nor capacity.
 
 use aws_sdk_ec2::operation::run_instances::builders::RunInstancesFluentBuilder;
 use aws_sdk_ec2::types::{
@@ -17,11 +17,12 @@ use crate::model::{InstanceId, InstanceTypes, Launch, LaunchId, LaunchPhase, Poo
 use crate::ports::{ComputeError, LaunchOrder};
 use crate::preflight::{Check, Outcome};
 
-/// The alias of the key that EBS uses unless an account says otherwise (EC2 API reference, "GetEbsDefaultKmsKeyId").
+/// The alias of the key that EBS uses unless an account has another default (EC2 API reference,
+/// "GetEbsDefaultKmsKeyId").
 const AWS_KEY: &str = "alias/aws/ebs";
 
 impl Ec2Compute {
-    /// Everything that EC2 can say about a class's launches beforehand; nothing is launched or changed.
+    /// Runs all checks of a class's launches that EC2 supports in advance; nothing is launched or changed.
     pub async fn preflight(&self, spec: &PoolSpec) -> Vec<Check> {
         let mut checks = vec![self.template_check(spec).await];
         checks.extend(self.image_check(spec).await);
@@ -38,7 +39,7 @@ impl Ec2Compute {
                 "the class has no launch template yet",
                 "run `runyard init --config FILE`, which makes it, and this again",
             )),
-            // Told by the check of the template.
+            // The check of the template reports it.
             Err(_) => {}
         }
         checks.push(self.encryption_check().await);
@@ -66,7 +67,7 @@ impl Ec2Compute {
         }
     }
 
-    /// The template that launches use, where there is one.
+    /// Returns the template that launches use, if it exists.
     async fn existing_template(&self, spec: &PoolSpec) -> Result<Option<Template>, ComputeError> {
         self.templates().existing(spec).await
     }
@@ -98,7 +99,7 @@ impl Ec2Compute {
         })
     }
 
-    /// A fleet's right, and a machine's in each zone.
+    /// Checks the permission for a fleet, and for a machine in each zone.
     async fn dry_runs(&self, spec: &PoolSpec, template: &Template, usage: UsageClass) -> Vec<Check> {
         let subnets = match self.subnets.of(&self.client, spec).await {
             Ok(subnets) => subnets.into_iter().map(|(id, _)| id).collect::<Vec<_>>(),
@@ -137,7 +138,7 @@ impl Ec2Compute {
         checks
     }
 
-    /// One machine as a fleet would launch it.
+    /// Builds the call for one machine as a fleet would launch it.
     fn run_one(
         &self,
         order: &LaunchOrder,
@@ -167,12 +168,13 @@ impl Ec2Compute {
         let call =
             call.set_instance_type((!sized).then(|| InstanceType::from(usual_type(&order.spec).as_str())));
         let tags = fleet::tags(&self.options.table, order).into_iter();
-        // A fleet is none of what this call makes.
+        // This call creates no fleet.
         let tags = tags.filter(|on| on.resource_type() != Some(&aws_sdk_ec2::types::ResourceType::Fleet));
         call.set_tag_specifications(Some(tags.collect()))
     }
 
-    /// No EC2 does so; an imitation that ignores `DryRun` must not cost anybody a machine.
+    /// Terminates machines that a dry run launched. EC2 launches none, but an imitation that ignores `DryRun` must not
+    /// cost anybody a machine.
     async fn launched_all_the_same(&self, what: &str, named: Vec<String>) -> Check {
         let ids: Vec<InstanceId> = named.iter().filter_map(|id| InstanceId::parse(id).ok()).collect();
         let told = match terminate::terminate(&self.client, &ids).await {
@@ -209,7 +211,8 @@ impl Ec2Compute {
     }
 }
 
-/// A class of on-demand machines needs spot ones only for requests that ask for them.
+/// Softens a failed check of spot machines for an on-demand class, which needs them only for requests that ask for
+/// them.
 fn as_needed(spec: &PoolSpec, usage: UsageClass, check: Check) -> Check {
     match (spec.usage_class, usage, check.outcome) {
         (UsageClass::OnDemand, UsageClass::Spot, Outcome::Wrong { problem, fix }) => {
@@ -220,11 +223,11 @@ fn as_needed(spec: &PoolSpec, usage: UsageClass, check: Check) -> Check {
     }
 }
 
-/// An order that is never given.
+/// Returns an order that is never executed.
 fn order(spec: &PoolSpec, usage_class: UsageClass) -> LaunchOrder {
     let launch_id = LaunchId::parse("preflight").expect("a valid id");
     let launch = Launch {
-        // None is remembered of a dry run.
+        // EC2 stores no token of a dry run.
         client_token: format!("preflight-{usage_class}"),
         launch_id,
         attempt: 1,
@@ -246,9 +249,9 @@ fn order(spec: &PoolSpec, usage_class: UsageClass) -> LaunchOrder {
     LaunchOrder { launch, spec: spec.clone(), types, image: None }
 }
 
-/// What a dry run's error says.
+/// Converts a dry run's error to a check.
 fn judged(what: &str, error: &CallError) -> Check {
-    // The reason of a refusal, without the sealed one behind it, which fills a screen.
+    // The reason of a refusal, without the encoded message behind it, which fills a screen.
     let text = error.text.split(" Encoded authorization failure message").next().unwrap_or_default();
     if would_succeed(&error.code) {
         return Check::good(what, "would be launched");
@@ -268,7 +271,7 @@ fn not_asked(what: &str, error: &CallError) -> Check {
 fn profile_check(spec: &PoolSpec) -> Option<Check> {
     let launch = &spec.launch;
     if launch.launch_template_id.is_some() || launch.instance_profile.is_some() {
-        // That it is there is a dry run's to say.
+        // The dry run shows whether it exists.
         return None;
     }
     let fix = format!("`runyard set pool {} launch.instanceProfile=TABLE-machine`", spec.resource_class);

@@ -1,5 +1,5 @@
-//! What EC2 lacked lately. For some minutes a launch leaves it out where the call lets it: a zone by its subnet, a type
-//! where the order lists its types one by one.
+//! Remembers EC2's recent shortages. For some minutes a launch avoids them if the call permits it: a zone by its
+//! subnet, a type if the order lists its types one by one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,26 +9,26 @@ use tokio::time::Instant;
 
 use crate::model::UsageClass;
 
-/// How long what was lacking is left out.
+/// How long a shortage is avoided.
 const LEFT_OUT: Duration = Duration::from_secs(180);
 
-/// Where an answer says that something was lacking: the zone, and the type where it names one.
+/// A shortage in a response: the zone, and the type if the response names one.
 pub(super) type Lack = (String, Option<String>);
 
-/// What EC2 lacked lately, and until when it is left out.
+/// The recent shortages, and until when they are avoided.
 #[derive(Debug, Default)]
 pub(super) struct Shortages(Mutex<Kept>);
 
 #[derive(Debug, Default)]
 struct Kept {
-    /// Zones that had nothing for an order of these types.
+    /// Zones that had no capacity for an order of these types.
     zones: BTreeMap<(UsageClass, Vec<String>, String), Instant>,
-    /// Types that a zone had none of.
+    /// Types that were not available in a zone.
     types: BTreeMap<(UsageClass, String, String), Instant>,
 }
 
 impl Shortages {
-    /// Notes the answer to an order of these types: what was lacking, and what came of which type in which zone.
+    /// Records the response to an order of these types: the shortages, and the launched types with their zones.
     pub(super) fn note(
         &self,
         usage: UsageClass,
@@ -50,7 +50,7 @@ impl Shortages {
         }
     }
 
-    /// Of subnets with their zones those to launch in: all, where each would be left out.
+    /// Returns the subnets to launch in: all, if each would be avoided.
     pub(super) fn subnets(
         &self,
         usage: UsageClass,
@@ -67,7 +67,7 @@ impl Shortages {
         if left.is_empty() { subnets } else { left }
     }
 
-    /// Of the types of an order those to ask for in these zones: all, where they are globs or each would be left out.
+    /// Returns the types to request in these zones: all, if they are globs or each would be avoided.
     pub(super) fn types(&self, usage: UsageClass, types: &[String], zones: &BTreeSet<String>) -> Vec<String> {
         let (now, kept) = (Instant::now(), self.kept());
         let lacks = |kind: &String| {

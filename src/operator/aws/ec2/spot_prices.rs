@@ -1,5 +1,5 @@
-//! What spot machines cost over time (EC2 API reference, "DescribeSpotPriceHistory": steps of the price by type and zone,
-//! the one in force at the start of the range among them; kept for 90 days).
+//! Spot prices over time (EC2 API reference, "DescribeSpotPriceHistory": steps of the price by type and zone, including
+//! the one in force at the start of the range; kept for 90 days).
 
 use std::collections::BTreeSet;
 
@@ -11,10 +11,10 @@ use jiff::Timestamp;
 use super::errors::CallError;
 use crate::ledger::{Price, SpotPrice, SpotPrices};
 
-/// The prices of these types, each in its zone, as they were in a range of time.
+/// Returns the prices of these types, each in its zone, over a time range.
 ///
 /// # Errors
-/// EC2's own words.
+/// EC2's message.
 pub async fn spot_prices(
     sdk: &SdkConfig,
     offers: &BTreeSet<(&str, &str)>,

@@ -13,38 +13,38 @@ use super::errors::{CallError, Meaning};
 use crate::model::PoolSpec;
 use crate::ports::ComputeError;
 
-/// How long what EC2 told of a subnet counts: zones never change, free addresses do.
+/// How long a description of a subnet is cached: zones never change, free addresses do.
 const KNOWN: Duration = Duration::from_secs(60);
 
-/// A subnet, as EC2 told of it.
+/// A subnet, as described by EC2.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subnet {
     /// Its id.
     pub id: String,
     /// Its zone.
     pub zone: String,
-    /// The network it is a part of.
+    /// Its VPC.
     pub vpc: String,
-    /// How many addresses it has left.
+    /// Number of free addresses.
     pub free: u32,
 }
 
 /// The network of a class.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Network {
-    /// The subnets it names, as far as EC2 knows them.
+    /// The subnets that it names, as far as they exist at EC2.
     pub subnets: Vec<Subnet>,
-    /// The security groups it names, as far as EC2 knows them, each with its network.
+    /// The security groups that it names, as far as they exist at EC2, each with its VPC.
     pub groups: BTreeMap<String, String>,
 }
 
-/// What was told of subnets lately, and when.
+/// The recent descriptions of subnets, with their times.
 #[derive(Debug, Default)]
 pub(super) struct Subnets(Mutex<BTreeMap<String, (Subnet, Instant)>>);
 
 impl Subnets {
-    /// The subnets to launch in, with their zones as far as they are known. A class that names one, or none, needs no
-    /// question. A role that may not ask, as one of an earlier release may not, launches in all of them as before.
+    /// Returns the subnets to launch in, with their zones as far as they are known. A class that names one, or none,
+    /// needs no call. A role without the permission, as of an earlier release, launches in all of them as before.
     pub(super) async fn of(
         &self,
         client: &Client,
@@ -68,7 +68,7 @@ impl Subnets {
         }
     }
 
-    /// The zone of a subnet, as far as it was told lately.
+    /// Returns the zone of a subnet, if it was described recently.
     pub(super) fn zone(&self, id: &str) -> Option<String> {
         self.kept().get(id).map(|(subnet, _)| subnet.zone.clone())
     }
@@ -95,7 +95,7 @@ impl Subnets {
     }
 }
 
-/// By a filter, which leaves out the unknown; asking for them by id would be refused as a whole.
+/// Describes subnets with a filter, which omits unknown ones; a request by id would be refused as a whole.
 async fn ask(client: &Client, ids: &[String]) -> Result<Vec<Subnet>, CallError> {
     let filter = Filter::builder().name("subnet-id").set_values(Some(ids.to_vec())).build();
     let told = client.describe_subnets().filters(filter).send().await.map_err(|e| CallError::of(&e))?;
@@ -110,7 +110,7 @@ async fn ask(client: &Client, ids: &[String]) -> Result<Vec<Subnet>, CallError> 
     Ok(told.subnets.unwrap_or_default().into_iter().filter_map(subnet).collect())
 }
 
-/// What EC2 knows of the network a class names.
+/// Describes the network that a class names.
 pub(super) async fn network(client: &Client, spec: &PoolSpec) -> Result<Network, ComputeError> {
     let launch = &spec.launch;
     let subnets =
@@ -126,9 +126,9 @@ pub(super) async fn network(client: &Client, spec: &PoolSpec) -> Result<Network,
     Ok(Network { subnets, groups })
 }
 
-/// One subnet of each zone, in the order the zones are first named: the one with most free addresses. Powers of two are
-/// compared, and equal ones by their order: a launch that is asked for again after some addresses went is the same
-/// call. What EC2 does not know is left to it to refuse.
+/// Chooses one subnet of each zone, in the order in which the zones are first named: the one with the most free
+/// addresses. Numbers are rounded down to powers of two, and ties go to the first: a launch that is repeated after some
+/// addresses were taken is the same call. Unknown subnets are kept, and EC2 refuses them.
 fn one_a_zone(wanted: &[String], known: &BTreeMap<String, Subnet>) -> Vec<String> {
     let mut seen = BTreeSet::new();
     let mut chosen = Vec::new();
@@ -139,7 +139,7 @@ fn one_a_zone(wanted: &[String], known: &BTreeMap<String, Subnet>) -> Vec<String
         };
         if seen.insert(&subnet.zone) {
             let of_zone = wanted.iter().filter_map(|id| known.get(id)).filter(|one| one.zone == subnet.zone);
-            // `max_by_key` takes the last of equals.
+            // `max_by_key` returns the last of equal elements.
             let best = of_zone.rev().max_by_key(|one| one.free.checked_ilog2()).unwrap_or(subnet);
             chosen.push(best.id.clone());
         }

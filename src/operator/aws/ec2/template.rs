@@ -20,45 +20,45 @@ use crate::model::{ClassName, FieldError, PoolSpec, TableName};
 use crate::ports::ComputeError;
 use crate::store::Difference;
 
-/// What a class is launched from.
+/// The launch template of a class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Template {
-    /// Ours, kept equal to the class.
+    /// Our own template, kept equal to the class.
     Managed {
         /// Its name.
         name: String,
     },
-    /// Somebody's, judged.
+    /// A provided template, which was checked.
     Provided {
         /// Its id.
         id: String,
-        /// Whether it says itself which types will do.
+        /// Whether it selects instance types itself.
         sized: bool,
     },
 }
 
-/// What keeping a class's template equal to its spec takes, or took.
+/// The change that makes a class's template equal to its spec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TemplateChange {
-    /// Nothing: it says what the class says.
+    /// None: the template is equal.
     None,
-    /// There is none yet.
+    /// The template does not exist yet.
     Create,
-    /// Its default version says something else.
+    /// Its default version differs.
     Update,
-    /// The class names a template of its own, which is good.
+    /// The class names a provided template, which is good.
     Provided,
 }
 
-/// A class's template beside its spec.
+/// The comparison of a class's template with its spec.
 enum TemplateDiff {
-    /// It says what the spec says.
+    /// It is equal to the spec.
     Equal(Template),
-    /// It is its owner's, and good.
+    /// It is provided, and good.
     Provided(Template),
-    /// There is none.
+    /// It does not exist.
     Missing(TemplateSpec),
-    /// It says something else: what its default version holds.
+    /// It differs; the content of its default version.
     Different(TemplateSpec, Option<Box<ResponseLaunchTemplateData>>),
 }
 
@@ -69,7 +69,7 @@ pub(super) struct Templates<'a> {
     pub(super) options: &'a Ec2Options,
 }
 
-/// Deletes a class's own launch template, which its tags tell; answers whether there was one.
+/// Deletes a class's own launch template, recognised by its tags; returns whether there was one.
 ///
 /// # Errors
 /// EC2 cannot be reached, or refuses.
@@ -98,10 +98,10 @@ pub async fn delete_template(
 }
 
 impl Templates<'_> {
-    /// Whether a class's machines would find a runner and an agent of their architecture: from a template of ours they
-    /// learn of it by the operator's own settings alone, and our agent ends its machine at first boot when it knows of
-    /// none. Launches go on all the same: somebody else's agent may need none, and a class whose machines come to
-    /// nothing is held back.
+    /// Checks that a class's machines would find a runner and an agent of their architecture: machines from our
+    /// template get them only from the operator's own settings, and our agent ends its machine at first boot if it has
+    /// none. Launches continue nevertheless: a foreign agent may need none, and a class whose machines fail is backed
+    /// off.
     pub(super) fn check_packages(&self, spec: &PoolSpec) -> Result<(), ComputeError> {
         let architecture = spec.launch.architecture.as_deref();
         if spec.launch.launch_template_id.is_some() {
@@ -128,7 +128,7 @@ impl Templates<'_> {
         Ok(())
     }
 
-    /// What there is to do about a class's template, field by field; nothing is done.
+    /// Compares a class's template field by field; nothing is changed.
     pub(super) async fn examine(
         &self,
         spec: &PoolSpec,
@@ -144,7 +144,7 @@ impl Templates<'_> {
         })
     }
 
-    /// What a class is launched from as things are, changed or not; none while there is no template.
+    /// Returns the present template of a class, changed or not; `None` if there is none.
     pub(super) async fn existing(&self, spec: &PoolSpec) -> Result<Option<Template>, ComputeError> {
         Ok(match self.compare(spec, None).await? {
             TemplateDiff::Equal(template) | TemplateDiff::Provided(template) => Some(template),
@@ -153,8 +153,8 @@ impl Templates<'_> {
         })
     }
 
-    /// Makes a class's template say what the class says. The image is what its parameter was resolved to, if one names
-    /// it: its root device is the volume that the template describes.
+    /// Makes a class's template equal to its spec. The image is the one to which the class's parameter was resolved, if
+    /// it names one: its root device is the volume that the template describes.
     pub(super) async fn ensure(
         &self,
         spec: &PoolSpec,
@@ -179,8 +179,8 @@ impl Templates<'_> {
         })
     }
 
-    /// The image that a class's parameter names now. EC2 resolves the parameters of launch templates, so a version of
-    /// the class's own that names it is described; where none does yet, one is made.
+    /// Resolves a class's image parameter. EC2 resolves the parameters of launch templates, so a version of the class's
+    /// own that contains the parameter is described; if there is none yet, one is created.
     pub(super) async fn resolve(&self, spec: &PoolSpec) -> Result<String, ComputeError> {
         if let Some(image) = self.look_up(spec).await? {
             return Ok(image);
@@ -194,8 +194,8 @@ impl Templates<'_> {
         self.look_up(spec).await?.ok_or_else(missing)
     }
 
-    /// The same as far as it can be told without a change; none where the class names its image by an id, or where no
-    /// version of its template names the parameter yet.
+    /// Resolves the image without creating a version; `None` if the class names its image by an id, or if no version of
+    /// its template contains the parameter yet.
     async fn look_up(&self, spec: &PoolSpec) -> Result<Option<String>, ComputeError> {
         let Some(parameter) = spec.launch.parameter() else { return Ok(None) };
         let (name, alias) = (template_name(&self.options.table, &spec.resource_class), alias(parameter));
@@ -240,7 +240,8 @@ impl Templates<'_> {
         })
     }
 
-    /// The image is what the class's parameter was resolved to. Before that is known, nothing is said of its volume.
+    /// Builds the wanted template. The image is the one to which the class's parameter was resolved; before it is
+    /// known, the template describes no volume.
     async fn template_spec(
         &self,
         spec: &PoolSpec,
@@ -263,7 +264,7 @@ impl Templates<'_> {
         TemplateSpec::of(self.options, spec, &ami, root).map_err(|error| refused(&error))
     }
 
-    /// The name of an image's root device; a volume of another name would be a second one.
+    /// Returns the name of an image's root device; a volume of another name would be a second one.
     async fn root_device(&self, ami: &str) -> Result<String, ComputeError> {
         let told = self.client.describe_images().image_ids(ami).send().await.map_err(|e| call(&e))?;
         let device = told.images.unwrap_or_default().into_iter().find_map(|image| image.root_device_name);
@@ -273,7 +274,7 @@ impl Templates<'_> {
         })
     }
 
-    /// The template of this name, if there is one and it is ours.
+    /// Returns the template with this name, if it exists and is ours.
     async fn ours(&self, name: &str, class: &ClassName) -> Result<Option<LaunchTemplate>, ComputeError> {
         let told = self.client.describe_launch_templates().launch_template_names(name).send().await;
         let found = match told {
@@ -315,8 +316,8 @@ impl Templates<'_> {
         }
     }
 
-    /// Makes a version that says the wanted the default one: an earlier one if there is, so that two operators of
-    /// different minds, as during an update, do not make versions without end.
+    /// Makes a version with the wanted content the default one: an earlier one if there is, so that two operators with
+    /// different settings, as during an update, do not create versions without end.
     async fn update(&self, wanted: &TemplateSpec) -> Result<(), ComputeError> {
         let name = wanted.name();
         let number = match self.version_where(&name, |version| matches_spec(version, wanted)).await? {
@@ -352,7 +353,7 @@ impl Templates<'_> {
         number.ok_or_else(|| ComputeError::Unknown(format!("no number was given for a version of {name}")))
     }
 
-    /// Reads a given template and refuses one that would let a machine outlive its end or give its role away.
+    /// Reads a provided template and refuses one that would let a machine outlive its end or expose its role.
     async fn judge(&self, id: &str) -> Result<Template, ComputeError> {
         let missing = || {
             let fix = "name a template of this account and region";
@@ -375,13 +376,13 @@ impl Templates<'_> {
     }
 }
 
-/// How a launch template names a parameter of Systems Manager (EC2, `RequestLaunchTemplateData`).
+/// Formats a Systems Manager parameter for a launch template (EC2, `RequestLaunchTemplateData`).
 fn alias(parameter: &str) -> String {
     format!("resolve:ssm:{parameter}")
 }
 
-/// Whether a version is what we wrote for this wanted. Its description is what we go by, and whoever copies that does
-/// not get machines that outlive their end or give their role away.
+/// Returns whether a version is the one that we wrote for this content. Its description identifies it; a forged
+/// description still cannot yield machines that outlive their end or expose their role.
 fn matches_spec(version: &LaunchTemplateVersion, wanted: &TemplateSpec) -> bool {
     version.version_description() == Some(wanted.description().as_str())
         && version.launch_template_data().is_some_and(|data| observed::problem(data).is_none())

@@ -7,10 +7,11 @@ use super::errors::{CallError, Meaning};
 use crate::model::InstanceId;
 use crate::ports::ComputeError;
 
-/// Most machines of one call: well under EC2's limit, and few enough that one bad id is soon found.
+/// Maximum number of machines in one call: well below EC2's limit, and few enough that one bad id is soon found.
 const BATCH: usize = 100;
 
-/// Ends machines; one that is gone already is no error. The first error is told after all others were tried.
+/// Terminates machines; one that is gone already is not an error. The first error is returned after all others were
+/// tried.
 pub(super) async fn terminate(client: &Client, ids: &[InstanceId]) -> Result<(), ComputeError> {
     let mut todo: Vec<&[InstanceId]> = ids.chunks(BATCH).rev().collect();
     let mut first = None;

@@ -9,22 +9,22 @@ use crate::ports::{ComputeError, GitHubError, StoreError};
 /// Why an action failed.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::controller) enum Failure {
-    /// The condition of a write did not hold; the observations say what there is now.
+    /// The condition of a write did not hold; the observations contain the present state.
     #[error("the record is not as it was read: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
     Lost(Vec<RecordId>),
-    /// The table.
+    /// The table failed.
     #[error(transparent)]
     Store(StoreError),
-    /// The compute provider.
+    /// The compute provider failed.
     #[error(transparent)]
     Compute(#[from] ComputeError),
-    /// GitHub, or a machine's key.
+    /// GitHub failed, or a machine's key is unusable.
     #[error(transparent)]
     Credential(#[from] CredentialError),
 }
 
 impl Failure {
-    /// The kind of failure in one word: two failures with the same word have the same reason.
+    /// Returns the kind of failure in one word: two failures with the same word have the same reason.
     pub(in crate::controller) const fn label(&self) -> &'static str {
         match self {
             Self::Lost(_) => "Refused",
@@ -40,7 +40,7 @@ impl Failure {
         }
     }
 
-    /// Whether GitHub was away, so that it is tried again once GitHub answers anybody.
+    /// Returns whether GitHub was unreachable, so that the action is retried once any call to GitHub succeeds.
     pub(in crate::controller) const fn github_away(&self) -> bool {
         match self {
             Self::Credential(
@@ -52,7 +52,7 @@ impl Failure {
         }
     }
 
-    /// Whether it passes by itself, so that nobody need be told although it comes again and again.
+    /// Returns whether the failure resolves by itself, so that repeated failures need no report.
     pub(in crate::controller) const fn passes(&self) -> bool {
         matches!(
             self,
@@ -65,7 +65,7 @@ impl Failure {
         )
     }
 
-    /// Whether GitHub refuses it until a person mends the credential or its rights.
+    /// Returns whether GitHub refuses the call until a person fixes the credential or its permissions.
     pub(in crate::controller) const fn refuses(&self) -> bool {
         matches!(
             self,
@@ -73,13 +73,13 @@ impl Failure {
         )
     }
 
-    /// So many in a row with one [`Self::label`] are no bad luck. A runner that was registered a moment ago is not known
-    /// everywhere at GitHub, a credential is.
+    /// Returns the number of consecutive failures with one [`Self::label`] that count as persistent. A runner that was
+    /// just registered is not visible everywhere at GitHub yet; a credential is.
     pub(in crate::controller) const fn persists_after(&self, effect: &Effect) -> u32 {
         if self.refuses() && matches!(effect, Effect::Credential(..)) { 3 } else { 10 }
     }
 
-    /// What a person can do about a failure that repeats.
+    /// Returns the fix for a repeated failure.
     pub(in crate::controller) const fn fix(&self) -> &'static str {
         match self {
             Self::Lost(_) => {

@@ -1,4 +1,4 @@
-//! The two transactions of a launch: its intent, and what it brought.
+//! The two transactions of a launch: its intent, and its result.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -13,13 +13,13 @@ use crate::yard::{Observation, Written};
 
 use super::{Executor, Failure, seen};
 
-/// Ids of intents that may or may not have been written, by class.
+/// Ids of intents for which it is unknown whether they were written, by class.
 pub(in crate::controller) type Unsettled = Arc<Mutex<BTreeMap<ClassName, LaunchId>>>;
 
 impl Executor {
-    /// An intent whose write failed may be in the table all the same: the error may answer a retry of the SDK whose
-    /// first attempt was applied. Its id is reused until the outcome is known, so that the next intent of the class
-    /// meets it instead of being written beside it, over `max`.
+    /// Writes an intent. An intent whose write failed may be in the table nevertheless: the error may belong to a retry
+    /// of the SDK whose first attempt was applied. Its id is reused until the outcome is known, so that the next intent
+    /// of the class collides with it instead of being written beside it, over `max`.
     pub(super) async fn intend(&self, mut launch: Launch, token: u64) -> Result<Vec<Observation>, Failure> {
         let class = launch.resource_class.clone();
         let names = || self.unsettled.lock().expect("nobody panics while holding the names");
@@ -37,7 +37,7 @@ impl Executor {
             Err(Failure::Store(StoreError::Refused { refusals })) => {
                 match refusals.iter().find(|refusal| refusal.key == launch.key()) {
                     Some(refusal) => refusal.current.is_some(),
-                    // Only the lease's check failed: no intent of this id was written.
+                    // Only the lease's check failed: no intent with this id was written.
                     None => return written,
                 }
             }

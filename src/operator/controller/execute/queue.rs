@@ -1,4 +1,4 @@
-//! The pool queue: announcements, what it says of free machines, and what becomes of its messages.
+//! The pool queue: announcements, hints about free machines, and the deletion of its messages.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -18,7 +18,8 @@ const QUEUE_PATIENCE: Duration = Duration::from_millis(300);
 pub(in crate::controller) type Receipts = Arc<Mutex<BTreeMap<ClassName, Vec<(PoolMessage, String)>>>>;
 
 impl Executor {
-    /// Removes the messages of claimed machines; a message that stays is known as stale when it comes again.
+    /// Deletes the messages of claimed machines; a message that remains is recognised as stale when it is received
+    /// again.
     pub(super) async fn claimed(&self, class: &ClassName, ids: &[InstanceId]) {
         let spent = self.take_receipts(class, |message| ids.contains(&message.instance_id));
         spent.iter().for_each(|_| self.ports.metrics.queue_message(QueueOutcome::Claimed));
@@ -29,7 +30,7 @@ impl Executor {
         }
     }
 
-    /// Takes the receipts of some messages of a class out of those not dealt with.
+    /// Removes the matching receipts of a class from the unsettled ones.
     pub(in crate::controller) fn take_receipts(
         &self,
         class: &ClassName,
@@ -54,7 +55,7 @@ impl Executor {
         }
     }
 
-    /// Receives the hints of the queue. A queue that does not answer in time is not used.
+    /// Receives the hints of the queue. If it does not respond in time it is not used.
     pub(super) async fn receive(&self, class: ClassName) -> Vec<Observation> {
         let received = tokio::time::timeout(QUEUE_PATIENCE, self.ports.queue.receive(&class, 10)).await;
         let messages = match received {

@@ -1,4 +1,4 @@
-//! Writes that go with something at GitHub: credentials, and runners that must be gone.
+//! Writes that depend on calls to GitHub: credentials, and the removal of runners.
 
 use crate::controller::github::credential_issuer::{CredentialError, CredentialIssuer, Name};
 use crate::decide::{AtGitHub, Credential, Effect, StaleRunners, Step};
@@ -9,7 +9,7 @@ use crate::yard::Observation;
 use super::{Executor, Failure};
 
 impl Executor {
-    /// Writes a machine's record, and does before what is to be done about its runner at GitHub.
+    /// Makes the required calls to GitHub about a machine's runner, then writes the machine's record.
     pub(super) async fn instance(
         &self,
         mut step: Step<Instance>,
@@ -22,7 +22,7 @@ impl Executor {
                 self.issuer().attach_removal(&mut step.after, &repository);
                 false
             }
-            // An agent that tells the number of its runner leaves the removal to the operator.
+            // An agent that reports the number of its runner leaves the removal to the operator.
             AtGitHub::ConfirmRemoved(stale) if self.verify_removed || stale.number.is_some() => {
                 self.issuer().remove(&stale).await.map_err(CredentialError::from)?;
                 true
@@ -52,7 +52,7 @@ impl Executor {
         Ok(seen)
     }
 
-    /// Whoever asks GitHub for credentials.
+    /// Returns the issuer of credentials.
     pub(super) fn issuer(&self) -> &CredentialIssuer {
         self.issuer.as_ref().expect("credentials are planned only where there is a GitHub (`Policy::github`)")
     }
@@ -82,7 +82,7 @@ impl Executor {
         if let Credential::Anew { dead: Some(dead), .. } = credential
             && let Err(error) = self.issuer().remove(dead).await
         {
-            // Nobody waits for it: what is left goes with the claim, or with the leftovers.
+            // Nothing waits for it: it is removed with the claim or by the garbage collection of runners.
             tracing::warn!(%error, names = ?dead.names, "a runner that ended cannot be removed at GitHub yet");
         }
         Ok(seen)
@@ -95,8 +95,8 @@ impl Executor {
     ) -> Result<Vec<Observation>, Failure> {
         let Some(stale) = stale else { return Ok(vec![Observation::Swept(arn)]) };
         match self.issuer().remove(stale).await {
-            // GitHub takes a while to notice that the machine is gone, and a repository that is not to be seen may be
-            // again one day: the next garbage collection of runners is early enough.
+            // GitHub takes a while to notice that the machine is gone, and a repository that is not visible may become
+            // visible again: the next garbage collection of runners is early enough.
             Ok(()) | Err(GitHubError::Busy(_) | GitHubError::Denied(_) | GitHubError::NotFound(_)) => {}
             Err(error) => return Err(CredentialError::from(error).into()),
         }
@@ -104,8 +104,8 @@ impl Executor {
     }
 }
 
-/// What is learned of a runner that was registered ahead, when it was not registered, or its label not set or not taken
-/// back.
+/// Returns the observations after a failed registration ahead of a claim, or after a failure to set or remove its
+/// label.
 pub(super) fn ahead(failure: &CredentialError, records: &[RecordId]) -> Vec<Observation> {
     let machine = records.iter().find_map(|key| key.instance().cloned());
     let Some(arn) = machine else { return Vec::new() };
@@ -128,12 +128,12 @@ pub(super) fn ahead(failure: &CredentialError, records: &[RecordId]) -> Vec<Obse
     seen.into_iter().chain(health(answered)).collect()
 }
 
-/// GitHub answered a call for these records.
+/// Returns the observation that GitHub responded to a call for these records.
 pub(super) fn answers(records: &[RecordId]) -> Option<Observation> {
     records.iter().find_map(|key| key.instance().cloned()).map(|arn| Observation::GitHub(arn, true))
 }
 
-/// Whether GitHub will say the same again.
+/// Returns whether GitHub would refuse the call again.
 fn refuses(error: &GitHubError) -> bool {
     match error {
         GitHubError::Unreachable(_) | GitHubError::Throttled { .. } | GitHubError::Deferred { .. } => false,
@@ -145,15 +145,15 @@ fn refuses(error: &GitHubError) -> bool {
     }
 }
 
-/// Whether a machine waits for what an action asks of GitHub: for its runner's credentials and removal, and not for the
-/// judgement of what it keeps.
+/// Returns whether a machine waits for the effect's call to GitHub. It waits for its runner's credentials and removal,
+/// and not for the judgement about its kept directories.
 pub(super) fn waits_for_github(effect: &Effect) -> bool {
     let judges = |credential: &Credential| matches!(credential, Credential::Promotion(_));
     !matches!(effect, Effect::Credential(_, credential) if judges(credential))
 }
 
-/// What is learned by a call to GitHub that failed: whether GitHub is there, and of the machine whether its runner is
-/// taken for busy, or what it waits for was put off to keep within GitHub's limits.
+/// Returns the observations after a failed call to GitHub: whether GitHub is reachable, and for the machine whether its
+/// runner is busy or its call was deferred to stay within GitHub's limits.
 pub(super) fn learned(error: &GitHubError, records: &[RecordId], waits: bool) -> Vec<Observation> {
     let about = |arn| match error {
         GitHubError::Busy(_) => Some(Observation::RunnerBusy(arn)),
@@ -166,14 +166,15 @@ pub(super) fn learned(error: &GitHubError, records: &[RecordId], waits: bool) ->
         | GitHubError::Invalid(_) => None,
     };
     let machines = || records.iter().filter_map(|key| key.instance().cloned());
-    // One answer that cannot be read is no outage for those who do not need it.
+    // One unreadable response is not an outage for those who do not need it.
     let health = answered(error).filter(|answered| *answered || waits);
     let health =
         health.into_iter().flat_map(|answered| machines().map(move |arn| Observation::GitHub(arn, answered)));
     health.chain(machines().filter_map(about)).collect()
 }
 
-/// Whether GitHub answered; none when no call was sent, because our own budget says nothing about GitHub's health.
+/// Returns whether GitHub responded; `None` if no call was sent, because our own budget is no evidence about GitHub's
+/// health.
 fn answered(error: &GitHubError) -> Option<bool> {
     match error {
         GitHubError::Deferred { .. } => None,

@@ -23,7 +23,7 @@ fn executor(store: &MemoryStore) -> Executor {
     Executor { ports, issuer: None, verify_removed: false, receipts, unsettled }
 }
 
-/// A table whose lease has token 1.
+/// Returns a table whose lease has token 1.
 fn table() -> MemoryStore {
     let store = MemoryStore::new();
     let lease = Lease {
@@ -43,7 +43,7 @@ fn table() -> MemoryStore {
     store
 }
 
-/// An intent of class `linux`.
+/// Returns an intent of class `linux`.
 pub(in crate::controller) fn intent() -> Planned {
     let now = "2026-01-05T12:00:00Z".parse().unwrap();
     let id = LaunchId::parse("unnamed").unwrap();
@@ -98,8 +98,8 @@ async fn an_intent_whose_answer_was_lost_is_looked_for_under_its_own_name() {
     assert!(outcome.failure.is_none() && shows_a_launch(&outcome), "{outcome:?}");
 }
 
-/// The model of the launch found it in two steps: an operator that heard nothing of its intent wrote a second one under
-/// another name, and with both the class was over its `max`.
+/// The model of the launch found this in two steps: an operator without a response to its intent wrote a second one
+/// under another name, and with both the class exceeded its `max`.
 #[tokio::test(start_paused = true)]
 async fn an_intent_of_which_nothing_is_known_is_not_written_twice_under_two_names() {
     let store = table();
@@ -118,7 +118,7 @@ async fn an_intent_of_which_nothing_is_known_is_not_written_twice_under_two_name
     assert_eq!(launches(&store), 2);
 }
 
-/// The first attempt went through and its answer was lost; what is told is the answer to a repetition underneath.
+/// The first attempt was applied and its response was lost; the error belongs to a retry below.
 #[tokio::test(start_paused = true)]
 async fn no_error_is_taken_for_proof_that_an_intent_was_not_written() {
     for error in [

@@ -1,5 +1,5 @@
-//! Runners registered ahead of a claim: minted for a pooled machine under a label that nobody can name, confirmed by
-//! GitHub, given the label of a run, and deleted where a claim goes the normal way.
+//! Runners registered ahead of a claim: minted for a pooled machine with an unguessable label, confirmed by GitHub,
+//! given the label of a run, and deleted if the claim registers normally.
 
 use crate::decide::RunnerConfig;
 use crate::model::{
@@ -12,7 +12,7 @@ use super::credential_issuer::{CredentialError, CredentialIssuer, Random};
 use super::tokens::Purpose;
 
 impl CredentialIssuer {
-    /// Where a runner is registered ahead.
+    /// Returns the scope in which a runner is registered ahead.
     ///
     /// # Errors
     /// A trust domain that names no repository.
@@ -27,12 +27,12 @@ impl CredentialIssuer {
         }
     }
 
-    /// Mints what a pooled machine registers its runner with, and attaches it to its record. The runner that it had
-    /// before is removed.
+    /// Mints a credential with which a pooled machine registers its runner, and attaches it to its record. The
+    /// machine's previous runner is removed.
     ///
     /// # Errors
-    /// In [`CredentialError::AtRest`] what GitHub answered, or that there were too many lately; or that the machine's
-    /// key is none.
+    /// [`CredentialError::AtRest`] with GitHub's error, or because there were too many registrations lately; or the
+    /// machine's key is invalid.
     pub async fn register_ahead(
         &self,
         next: &mut Instance,
@@ -74,10 +74,11 @@ impl CredentialIssuer {
         Ok(())
     }
 
-    /// Asks GitHub whether the runner of this number has this name and listens: the number is its agent's word.
+    /// Asks GitHub whether the runner with this number has this name and listens, since the number comes from its
+    /// agent.
     ///
     /// # Errors
-    /// In [`CredentialError::AtRest`] what GitHub answered; [`CredentialError::NotSeen`] where it is not so, or not yet.
+    /// [`CredentialError::AtRest`] with GitHub's error; [`CredentialError::NotSeen`] if it is not so, or not yet.
     pub async fn confirm_ahead(
         &self,
         place: &AheadPlace,
@@ -96,7 +97,7 @@ impl CredentialIssuer {
     /// before.
     ///
     /// # Errors
-    /// That the run is not known, or in [`CredentialError::Label`] what GitHub answered.
+    /// The run does not exist, or [`CredentialError::Label`] with GitHub's error.
     pub async fn label(&self, runner: &RunnerConfig, number: u64) -> Result<(), CredentialError> {
         if !runner.trial {
             self.confirm_run(&runner.request).await?;
@@ -108,7 +109,7 @@ impl CredentialIssuer {
     /// Deletes a runner that was registered ahead.
     ///
     /// # Errors
-    /// What GitHub answered; [`CredentialError::Labelled`] where the runner of a claim has a job, so it has its label.
+    /// GitHub's error; [`CredentialError::Labelled`] if the runner of a claim has a job, so it has its label.
     pub async fn forget_ahead(
         &self,
         place: &AheadPlace,
@@ -125,8 +126,8 @@ impl CredentialIssuer {
         }
     }
 
-    /// The same of one that no claim took. Nobody can name its label and its agent ends it, so one that GitHub does not
-    /// let us remove holds nothing up.
+    /// Deletes such a runner that no claim took. Its label is unguessable and its agent ends it, so a runner that
+    /// GitHub does not let us remove does not hold up anything.
     async fn forget_at_rest(&self, scope: &Scope, number: u64) -> Result<(), CredentialError> {
         match self.github.remove_runner(scope, number).await {
             Ok(()) | Err(GitHubError::Denied(_) | GitHubError::NotFound(_)) => Ok(()),

@@ -1,4 +1,4 @@
-//! A cache of answers with single flight: concurrent callers with the same key share one call and its answer.
+//! A cache of responses with single flight: concurrent callers with the same key share one call and its response.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -8,7 +8,7 @@ use futures::future::{BoxFuture, Shared};
 
 type Question<V, E> = Shared<BoxFuture<'static, Result<V, E>>>;
 
-/// Answers by key.
+/// Cached responses by key.
 pub(crate) struct Answers<K, V, E> {
     kept: Arc<Mutex<BTreeMap<K, V>>>,
     asking: Mutex<BTreeMap<K, Question<V, E>>>,
@@ -26,19 +26,19 @@ where
     V: Clone + Send + 'static,
     E: Clone + Send + 'static,
 {
-    /// A cached answer that still holds.
+    /// Returns a cached response that is still valid.
     pub(crate) fn kept(&self, key: &K, holds: impl Fn(&V) -> bool) -> Option<V> {
         lock(&self.kept).get(key).filter(|value| holds(value)).cloned()
     }
 
-    /// A cached answer that still holds, else a new one.
+    /// Returns a cached response that is still valid, else a new one.
     ///
     /// # Guarantees
-    /// At most one call for a key is in progress; callers meanwhile share its answer, an error too. Errors are not
+    /// At most one call for a key is in progress; concurrent callers share its response, even an error. Errors are not
     /// cached.
     ///
     /// # Errors
-    /// What was answered.
+    /// The error of the call.
     pub(crate) async fn get(
         &self,
         key: &K,
@@ -47,7 +47,7 @@ where
     ) -> Result<V, E> {
         let question = {
             let mut asking = lock(&self.asking);
-            // Under the lock: a question that just ended has kept its answer before it left the table.
+            // Checked under the lock: a call that just ended has cached its response before it left the table.
             if let Some(value) = self.kept(key, holds) {
                 return Ok(value);
             }
@@ -61,7 +61,7 @@ where
         answer
     }
 
-    /// Forgets every answer that no longer holds.
+    /// Drops every response that is no longer valid.
     pub(crate) fn retain(&self, holds: impl Fn(&V) -> bool) {
         lock(&self.kept).retain(|_, value| holds(value));
     }

@@ -1,5 +1,5 @@
-//! Issues credentials to machines: it mints them at GitHub, caches those that can be used again, and seals them to a
-//! machine's public key. No credential is ever printed.
+//! Issues credentials to machines: it mints them at GitHub, caches the reusable ones, and seals them to a machine's
+//! public key. No credential is ever printed.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use super::tokens::{Purpose, Tokens};
 use crate::controller::github::memory::PutOff;
 use crate::controller::github::memory::Registered;
 
-/// The number of every organisation's default group, and the only one a repository's runners are in.
+/// The number of every organisation's default group, and of the only group for a repository's runners.
 const DEFAULT_GROUP: u64 = 1;
 
 /// A runner group that an organisation does not have.
@@ -32,14 +32,14 @@ const DEFAULT_GROUP: u64 = 1;
 pub struct UnknownGroup {
     /// The organisation.
     pub owner: String,
-    /// The group the pool record names.
+    /// The group in the pool record.
     pub name: String,
 }
 
-/// Why a machine did not get its credential.
+/// The reason why a machine did not get its credential.
 #[derive(Debug, thiserror::Error)]
 pub enum CredentialError {
-    /// GitHub did not give it.
+    /// GitHub failed or refused.
     #[error(transparent)]
     GitHub(#[from] GitHubError),
     /// The class of the request names a runner group that the organisation does not have.
@@ -47,30 +47,30 @@ pub enum CredentialError {
     Group {
         /// The request.
         request: Box<RequestKey>,
-        /// Which group is missing where.
+        /// The missing group and its organisation.
         problem: UnknownGroup,
     },
-    /// The machine has not shown a usable key.
+    /// The machine has no usable key in its record.
     #[error("the machine's public key cannot be used")]
     Key,
-    /// GitHub did not do what only a runner needs that is registered ahead, for which nobody waits.
+    /// A call that only registration ahead needs failed; nothing waits for it.
     #[error("the runner was not registered ahead of a claim: {0}")]
     AtRest(GitHubError),
-    /// GitHub does not show the runner of this number, or not as its agent does.
+    /// GitHub does not list the runner with this number, or not as its agent reports it.
     #[error("GitHub does not show a runner {0} of that name that listens")]
     NotSeen(u64),
-    /// GitHub did not give a runner that was registered ahead the label of its claim.
+    /// GitHub did not set the label of a claim on a runner that was registered ahead.
     #[error("the label was not set: {0}")]
     Label(GitHubError),
     /// A runner that was to be deleted has a job, so it has the label of its claim.
     #[error("the runner has a job already")]
     Labelled,
-    /// GitHub does not know the request's run.
+    /// GitHub has no such run.
     #[error("{problem}")]
     Run {
         /// The request.
         request: Box<RequestKey>,
-        /// What GitHub says of its run.
+        /// The problem with its run.
         problem: RunProblem,
     },
 }
@@ -84,9 +84,9 @@ pub struct CredentialIssuer {
     pub(crate) tokens: Tokens,
     pub(crate) ahead: Registered,
     pub(crate) put_off: PutOff,
-    /// A machine said that GitHub takes no runner of its version.
+    /// Notified when a machine reports that GitHub no longer accepts its runner version.
     pub(crate) doubted: Notify,
-    /// None: requests are believed.
+    /// The check of runs; `None` trusts requests.
     runs: Option<RunCheck>,
     groups: Groups,
 }
@@ -120,7 +120,7 @@ impl RngCore for Random<'_> {
 impl CryptoRng for Random<'_> {}
 
 impl CredentialIssuer {
-    /// An issuer for one GitHub; `verify_run` is the setting `github.verify_run`.
+    /// Creates an issuer for one GitHub; `verify_run` is the setting `github.verify_run`.
     pub fn new(
         github: Arc<dyn GitHub>,
         clock: Arc<dyn Clock>,
@@ -135,7 +135,7 @@ impl CredentialIssuer {
         Self { github, clock, entropy, organization, tokens, ahead, put_off, doubted, runs, groups }
     }
 
-    /// Where the runners for a repository are registered.
+    /// Returns the scope in which the runners of a repository are registered.
     pub(crate) fn scope_in(&self, repository: &Repository) -> Scope {
         let owner = repository.owner().to_owned();
         if self.organization {
@@ -153,7 +153,7 @@ impl CredentialIssuer {
             && (runner.trial || self.runs.as_ref().is_none_or(|runs| runs.confirmed(&runner.request)))
             && let Some(token) = self.tokens.kept(Purpose::Registration, &scope)
         {
-            // A key that cannot be used is reported by the write that follows.
+            // The write that follows reports an unusable key.
             let _ = self.seal_registration(next, runner, &scope, Secret::Token(token), Name::Usual);
         }
     }
@@ -172,7 +172,7 @@ impl CredentialIssuer {
     /// Mints a registration credential and attaches it to a machine's record.
     ///
     /// # Errors
-    /// What GitHub answered, or that the machine's key is none.
+    /// GitHub's error, or the machine's key is invalid.
     pub async fn register(
         &self,
         next: &mut Instance,
@@ -215,7 +215,7 @@ impl CredentialIssuer {
     /// Mints a removal credential and attaches it to a machine's record.
     ///
     /// # Errors
-    /// What GitHub answered, or that the machine's key is none.
+    /// GitHub's error, or the machine's key is invalid.
     pub async fn deregister(
         &self,
         next: &mut Instance,
@@ -226,7 +226,7 @@ impl CredentialIssuer {
         self.seal_removal(next, &scope, &token)
     }
 
-    /// The number of a runner group, looked up once an hour. A repository's own runners have no groups.
+    /// Returns the number of a runner group, looked up once an hour. A repository's own runners have no groups.
     async fn group(&self, scope: &Scope, runner: &RunnerConfig) -> Result<u64, CredentialError> {
         let (Scope::Organization { owner }, name) = (scope, &runner.group) else { return Ok(DEFAULT_GROUP) };
         if name.is_empty() {
@@ -245,8 +245,8 @@ impl CredentialIssuer {
         Ok(id)
     }
 
-    /// A single-use runner. A name that is taken belongs to an attempt whose answer was lost: nobody has its
-    /// configuration, so it is removed and made anew.
+    /// Creates a single-use runner. If its name is taken, it belongs to an attempt whose response was lost; its
+    /// configuration is lost too, so it is removed and created again.
     async fn job_config(&self, scope: &Scope, spec: &RunnerSpec) -> Result<JobConfig, GitHubError> {
         match self.github.job_config(scope, spec).await {
             Err(GitHubError::NameTaken(_)) => {
@@ -317,12 +317,12 @@ impl CredentialIssuer {
     }
 }
 
-/// Under which of a claim's names its runner is registered.
+/// The choice among a claim's names under which its runner is registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Name {
-    /// The one of its kind: with tokens a claim has one runner, and each single-use one has the next name.
+    /// The usual name: with tokens a claim has one runner, and each single-use runner has the next name.
     Usual,
-    /// The next one in any case.
+    /// Always the next name.
     Next,
 }
 

@@ -1,5 +1,5 @@
-//! Looks up the numeric ids of runner groups by their names and caches them for an hour, so that a group that was
-//! created again is found.
+//! Looks up the numeric ids of runner groups by their names and caches them for an hour, so that a recreated group is
+//! found.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -9,19 +9,19 @@ use jiff::{SignedDuration, Timestamp};
 /// How long a number is cached.
 const BELIEVED: SignedDuration = SignedDuration::from_hours(1);
 
-/// The numbers that were looked up, by organisation and name.
+/// The cached numbers, by organisation and name.
 #[derive(Default)]
 pub(crate) struct Groups(Mutex<BTreeMap<(String, String), (u64, Timestamp)>>);
 
 impl Groups {
-    /// The number, if it was looked up lately.
+    /// Returns the number, if it is cached and recent.
     pub(crate) fn known(&self, owner: &str, name: &str, now: Timestamp) -> Option<u64> {
         let kept = self.0.lock().expect("nobody panics while holding the groups");
         let (id, since) = kept.get(&(owner.to_owned(), name.to_owned()))?;
         (now.duration_since(*since) < BELIEVED).then_some(*id)
     }
 
-    /// Keeps a number.
+    /// Caches a number.
     pub(crate) fn keep(&self, owner: &str, name: &str, id: u64, now: Timestamp) {
         let mut kept = self.0.lock().expect("nobody panics while holding the groups");
         kept.insert((owner.to_owned(), name.to_owned()), (id, now));

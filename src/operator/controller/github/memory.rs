@@ -1,4 +1,4 @@
-//! What is remembered between calls to GitHub.
+//! State that is remembered between calls to GitHub.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard};
@@ -9,20 +9,20 @@ use jiff::{SignedDuration, Timestamp};
 use crate::ports::GitHubError;
 use crate::ports::github::Scope;
 
-/// Most registrations ahead of claims within [`WINDOW`]: GitHub's own limit of registrations, which claims need, is
-/// fifty times that.
+/// Maximum number of registrations ahead of claims within [`WINDOW`]: GitHub's own limit of registrations, which claims
+/// need, is fifty times that.
 const MOST: usize = 200;
 const WINDOW: SignedDuration = SignedDuration::from_mins(5);
 
-/// When runners were registered ahead lately.
+/// The times of recent registrations ahead of claims.
 #[derive(Default)]
 pub(crate) struct Registered(Mutex<VecDeque<Timestamp>>);
 
 impl Registered {
-    /// Takes one of the registrations of the window.
+    /// Takes one registration of the window.
     ///
     /// # Errors
-    /// How long until there is another.
+    /// The time until the next one is available.
     pub(super) fn take(&self, now: Timestamp) -> Result<(), GitHubError> {
         let mut at: MutexGuard<'_, _> = self.0.lock().expect("nobody panics while holding it");
         while at.front().is_some_and(|first| now.duration_since(*first) >= WINDOW) {
@@ -38,8 +38,8 @@ impl Registered {
     }
 }
 
-/// The numbers of runners whose removal our own budget put off, by their names. They are not looked up again: of many
-/// machines that are given back together, the look-ups would take the budget of the removals.
+/// The numbers of runners whose removal was deferred by our own budget, by their names. They are not looked up again:
+/// if many machines are released together, the lookups would use up the budget of the removals.
 #[derive(Default)]
 pub(crate) struct PutOff(Mutex<BTreeMap<(Scope, String), u64>>);
 

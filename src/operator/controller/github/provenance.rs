@@ -1,5 +1,5 @@
-//! Whether what a claim wrote into kept directories may be read by later runs: by GitHub's record of the run and of its
-//! jobs, and never by the workflow's word.
+//! Decides whether later runs may read the changes of a claim in kept directories: by GitHub's record of the run and of
+//! its jobs, and never by the workflow's word.
 
 use std::time::Duration;
 
@@ -10,16 +10,16 @@ use crate::ports::github::{BranchFacts, JobState, RunSource, WorkflowJob};
 
 use super::credential_issuer::CredentialIssuer;
 
-/// What starts runs whose changes are kept: nobody but those who may write to the repository can start one so.
+/// Events whose runs may change kept directories: only users who may write to the repository can trigger them.
 const TRUSTED: [&str; 3] = ["push", "schedule", "workflow_dispatch"];
-/// When jobs that are not over are looked at again.
+/// The pause before unfinished jobs are checked again.
 const AGAIN: Duration = Duration::from_secs(2);
 
 impl CredentialIssuer {
     /// Writes into a machine's record which kept directories its claim may change.
     ///
     /// # Errors
-    /// GitHub gave no answer, or its jobs are not over yet; then nothing is written.
+    /// GitHub failed, or its jobs are not over yet; then nothing is written.
     pub async fn judge_kept(&self, next: &mut Instance, question: &KeepQuestion) -> Result<(), GitHubError> {
         let Some(claim) = next.claim.as_ref().map(|claim| claim.id.clone()) else { return Ok(()) };
         let (names, reason) = match self.may_change(&claim, question).await {
@@ -70,7 +70,7 @@ impl CredentialIssuer {
     }
 }
 
-/// Why the code of a run is not believed, whatever its branch.
+/// Returns why the code of a run is not trusted, whatever its branch.
 fn untrusted(source: &RunSource) -> Option<String> {
     if !TRUSTED.contains(&source.event.as_str()) {
         return Some(format!("the event {} is open to code that nobody merged", source.event));
@@ -81,7 +81,7 @@ fn untrusted(source: &RunSource) -> Option<String> {
     source.head_branch.is_empty().then(|| "GitHub names no branch".to_owned())
 }
 
-/// Of these directories, the names of those that runs of a branch may change.
+/// Returns the names of those directories that runs of a branch may change.
 fn writable(branch: BranchFacts, keep: &[Keep]) -> Vec<String> {
     let may = |keep: &&Keep| match keep.write_from {
         WriteFrom::DefaultBranch => branch.contains && branch.default,
@@ -90,16 +90,16 @@ fn writable(branch: BranchFacts, keep: &[Keep]) -> Vec<String> {
     keep.iter().filter(may).map(|keep| keep.name.clone()).collect()
 }
 
-/// The end of the jobs that ran on a claim.
+/// The result of the jobs that ran on a claim.
 #[derive(Debug, PartialEq, Eq)]
 enum Jobs {
-    /// All of them were good, and there were this many.
+    /// All of them succeeded; the number of jobs.
     Succeeded(usize),
-    /// One is not over.
+    /// A job is not over.
     Open,
-    /// There is none.
+    /// There are no jobs.
     None,
-    /// One ended in another way.
+    /// A job had another result.
     Other(String),
 }
 
@@ -167,7 +167,7 @@ mod tests {
             (false, true, true, vec!["b"]),
             (true, true, true, vec!["a", "b"]),
             (false, false, true, vec![]),
-            // A tag of the branch's name.
+            // A tag with the branch's name.
             (true, true, false, vec![]),
         ] {
             assert_eq!(writable(BranchFacts { default, protected, contains }, &keep), names);

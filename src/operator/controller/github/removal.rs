@@ -1,5 +1,5 @@
-//! Makes sure that the runner of a claim is off GitHub's list: before its machine goes to the pool, when a machine is
-//! gone, and when a single-use runner's name is taken by an attempt whose answer was lost.
+//! Makes sure that the runner of a claim is not listed at GitHub: before its machine goes to the pool, when a machine
+//! is gone, and when a single-use runner's name is taken by an attempt whose response was lost.
 
 use crate::decide::StaleRunners;
 use crate::ports::GitHubError;
@@ -8,13 +8,13 @@ use crate::ports::github::Scope;
 use super::credential_issuer::CredentialIssuer;
 
 impl CredentialIssuer {
-    /// Sees to it that none of these runners is listed. One whose number is known is removed by it, if it has one of
-    /// their names: the number is its agent's word. Otherwise they are looked for, with one call for each name.
+    /// Removes all of these runners that are listed. A runner with a known number is removed by it if it has one of
+    /// their names, since the number comes from its agent. Otherwise they are searched, with one call for each name.
     ///
     /// # Errors
-    /// What GitHub answered; [`GitHubError::Busy`] while the runner has, or seems to have, a job: look again later.
+    /// GitHub's error; [`GitHubError::Busy`] while the runner has, or seems to have, a job: check again later.
     pub async fn remove(&self, stale: &StaleRunners) -> Result<(), GitHubError> {
-        // Where this operator registers nobody it has nobody to remove.
+        // This operator registers no runners in other scopes, so there is nothing to remove.
         let Ok(scope) = self.scope_ahead(&stale.place) else { return Ok(()) };
         let removed = match stale.number {
             Some(number) => self.remove_numbered(&scope, stale, number).await?,
@@ -29,7 +29,7 @@ impl CredentialIssuer {
         Ok(())
     }
 
-    /// Removes the runner of a number if it is listed under one of these names; which one it was.
+    /// Removes the runner with a number if it is listed under one of these names; returns the name.
     async fn remove_numbered<'a>(
         &self,
         scope: &Scope,
@@ -50,7 +50,7 @@ impl CredentialIssuer {
         Ok(listed)
     }
 
-    /// Removes the runner of this name if it is listed.
+    /// Removes the runner with this name if it is listed.
     pub(crate) async fn remove_named(&self, scope: &Scope, name: &str) -> Result<(), GitHubError> {
         let number = match self.put_off.number(scope, name) {
             Some(number) => Some(number),
@@ -62,7 +62,7 @@ impl CredentialIssuer {
         }
     }
 
-    /// Removes a runner that was looked up, and remembers it for as long as that is put off.
+    /// Removes a runner that was looked up, and remembers it while its removal is deferred.
     async fn remove_listed(&self, scope: &Scope, name: &str, number: u64) -> Result<(), GitHubError> {
         let removed = self.github.remove_runner(scope, number).await;
         let key = (scope.clone(), name.to_owned());
@@ -74,8 +74,8 @@ impl CredentialIssuer {
     }
 }
 
-/// Whether a runner is one that a claim registered after another had ended: that one may be listed still, where its
-/// removal failed.
+/// Returns whether a runner is one that a claim registered after another had ended: the earlier one may still be listed
+/// if its removal failed.
 fn is_registered_anew(stale: &StaleRunners, name: &str) -> bool {
     let first = stale.names.first().and_then(|first| name.strip_prefix(first.as_str()));
     first.is_some_and(|number| number.starts_with('-'))

@@ -1,6 +1,7 @@
-//! Which runs were run again? "Re-run failed jobs" runs jobs of ours and not the one that asked for their machines, so
-//! the operator looks for later attempts in the repositories it knows and asks for them ([`crate::decide::rerun`]).
-//! Where that is wanted, it has the failed jobs of a run run again whose spot machine was taken back.
+//! Which runs were re-run? "Re-run failed jobs" runs our jobs and not the job that requests their machines, so the
+//! operator searches the repositories it has requests of for later attempts and requests their machines
+//! ([`crate::decide::rerun`]). If it is configured, it also re-runs the failed jobs of a run whose spot machine was
+//! reclaimed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,30 +30,30 @@ mod unfinished;
 
 use unfinished::{Held, Unfinished, held};
 
-/// One look at GitHub at most in this time, however many repositories there are.
+/// The minimum interval between two lookups at GitHub, however many repositories there are.
 const TICK: Duration = Duration::from_secs(1);
-/// How often the loop is asked at most what it knows.
+/// The minimum interval between two questions to the loop.
 const KNOWN: Duration = Duration::from_secs(5);
-/// How many runs GitHub may fail at in one look: each may take a call's whole deadline, and other accounts wait.
+/// How many runs GitHub may fail at in one lookup: each may take a call's whole deadline, and other accounts wait.
 const FAILURES: usize = 3;
 
-/// The request for what the loop knows.
+/// A question to the loop for its requests and machines.
 pub(crate) type Ask = oneshot::Sender<Known>;
 
 /// A repository: its owner and its name, in lower case.
 type Repo = (String, String);
 
-/// What the loop knows of requests and machines.
+/// The loop's requests and machines.
 #[derive(Default)]
 pub(crate) struct Known {
     /// The requests of the runs of each repository.
     runs: BTreeMap<Repo, BTreeMap<u64, BTreeSet<RequestKey>>>,
-    /// The spot machines that were taken back from each request: under which claim, and when.
+    /// The spot machines that were reclaimed from each request, by claim, with the time.
     lost: BTreeMap<RequestKey, Vec<(ClaimId, Timestamp)>>,
 }
 
 impl Known {
-    /// What the yard has.
+    /// Collects the requests and machines of the yard.
     pub(crate) fn of(yard: &Yard) -> Self {
         let mut known = Self::default();
         for (key, request) in yard.requests().filter(|(_, request)| !request.intent.trial) {
@@ -78,7 +79,7 @@ impl Known {
         self.of_run(key).is_some_and(|keys| keys.contains(key))
     }
 
-    /// The requests of the run of this one.
+    /// Returns the requests of the same run.
     fn of_run(&self, key: &RequestKey) -> Option<&BTreeSet<RequestKey>> {
         self.runs.get(&repo(key))?.get(&number(key)?)
     }
@@ -89,7 +90,7 @@ fn repo(key: &RequestKey) -> Repo {
     (repository.owner().to_owned(), repository.name().to_owned())
 }
 
-/// What is looked at.
+/// The object of a lookup.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Look {
     /// The open runs of a repository.
@@ -99,7 +100,7 @@ enum Look {
 }
 
 impl Look {
-    /// The account that is asked.
+    /// Returns the account of the lookup.
     fn owner(&self) -> &str {
         match self {
             Self::Repository((owner, _)) => owner,
@@ -108,29 +109,29 @@ impl Look {
     }
 }
 
-/// Looks for runs that were run again, or should be.
+/// Searches for runs that were re-run, or should be.
 pub(crate) struct Reruns {
     pub(crate) github: Arc<dyn GitHub>,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) entropy: Arc<dyn Entropy>,
     pub(crate) events: Events,
-    /// The interval of looks at each repository.
+    /// The interval of lookups in each repository.
     pub(crate) every: Duration,
     /// Whether later attempts get machines.
     pub(crate) serve: bool,
-    /// Whether failed jobs of runs that lost a spot machine are run again.
+    /// Whether failed jobs of runs that lost a spot machine are re-run.
     pub(crate) rerun_lost: bool,
     pub(crate) lease: ordered_watch::Receiver<Option<u64>>,
     pub(crate) ask: mpsc::Sender<Ask>,
-    /// What needs no further look: attempts that were told of, and requests whose loss was dealt with.
+    /// Finished work: reported attempts, and requests whose loss was handled.
     pub(crate) settled: BTreeSet<RequestKey>,
-    /// The open runs that GitHub failed at, and when it last did.
+    /// The open runs that GitHub failed at, and the time of the last failure.
     pub(crate) failed_at: BTreeMap<u64, Duration>,
 }
 
 impl Reruns {
-    /// Looks until stopped. Only the leader does, because GitHub limits calls.
+    /// Searches until stopped. Only the leader does, because GitHub limits calls.
     pub(crate) async fn run(mut self, shutdown: CancellationToken) {
         let stopped = shutdown.clone();
         tokio::select! {
@@ -183,12 +184,12 @@ impl Reruns {
                     pause
                 }
             };
-            // The longest due is looked at first, so one that fails again and again takes its turn behind the others.
+            // The longest overdue comes first, so one that fails again and again queues behind the others.
             due.insert(look, now + wait);
         }
     }
 
-    /// What is to be looked at; the first looks are spread over the interval.
+    /// Schedules new lookups; the first ones are spread over the interval.
     fn schedule(&mut self, known: &Known, due: &mut BTreeMap<Look, Duration>, now: Duration) {
         let mut looks: BTreeSet<Look> = BTreeSet::new();
         if self.serve {
@@ -207,8 +208,8 @@ impl Reruns {
         self.failed_at.retain(|run, _| known.runs.values().any(|runs| runs.contains_key(run)));
     }
 
-    /// Looks at the open runs of a repository, and asks for those attempts that need it. Runs that GitHub failed at take
-    /// their turn behind the others, the one it failed at last behind them all.
+    /// Looks up the open runs of a repository, and requests machines for the attempts that need them. Runs that GitHub
+    /// failed at come after the others, the most recent failure last.
     async fn repository(&mut self, repo: &Repo, known: &Known) -> Result<(), Unfinished> {
         let Some(runs) = known.runs.get(repo) else { return Ok(()) };
         let mut open = self.github.open_runs(&repo.0, &repo.1).await?;
@@ -233,7 +234,7 @@ impl Reruns {
         failed.pop().map_or(Ok(()), Err)
     }
 
-    /// Asks for the machines of the latest attempt of a run, under each name that has none of it.
+    /// Requests the machines of the latest attempt of a run, for each name without a request of that attempt.
     async fn attempts(
         &mut self,
         repo: &Repo,
@@ -247,7 +248,7 @@ impl Reruns {
         Ok(())
     }
 
-    /// Asks for the machines of a later attempt of a run, under the name of these requests, if nobody else will.
+    /// Requests the machines of a later attempt of a run, under the name of these requests, if no other writer will.
     async fn attempt(
         &mut self,
         repo: &Repo,
@@ -270,7 +271,7 @@ impl Reruns {
         }
     }
 
-    /// The last of these requests that the workflow wrote itself, if it was accepted.
+    /// Returns the latest of these requests that the workflow wrote itself, if it was accepted.
     async fn original(&self, requests: &[&RequestKey]) -> Result<Option<Request>, StoreError> {
         let mut last_first = requests.to_vec();
         last_first.sort_by_key(|key| std::cmp::Reverse(key.attempt));
@@ -285,7 +286,7 @@ impl Reruns {
 
     async fn request(&self, key: &RequestKey) -> Result<Option<Request>, StoreError> {
         let item = self.store.get(&Request::key_of(key)).await?;
-        // An unreadable request is left alone.
+        // Unreadable requests are ignored.
         Ok(item.and_then(|item| match read::<Request>(&item) {
             Reading::Record(request) => Some(request),
             Reading::Newer { .. } | Reading::Unreadable(_) => None,
@@ -310,13 +311,13 @@ impl Reruns {
                 self.report(&derived.id, EventType::Normal, "RerunServed", message);
                 Ok(())
             }
-            // The workflow asked, or another operator did.
+            // The workflow or another operator wrote it first.
             Err(StoreError::Refused { .. }) => Ok(()),
             Err(error) => Err(error),
         }
     }
 
-    /// Says once of an attempt that its jobs wait in vain.
+    /// Reports once per attempt that its jobs wait in vain.
     fn nobody_asks(&mut self, original: &Request, run: &WorkflowRun) {
         let attempt = RequestKey { attempt: run.attempt, ..original.id.clone() };
         if self.settled.insert(attempt.clone()) {
@@ -341,7 +342,7 @@ impl Reruns {
     }
 }
 
-/// The names whose last request is of an earlier attempt than this.
+/// Returns the names whose latest request is of an earlier attempt than this.
 fn behind(keys: &BTreeSet<RequestKey>, attempt: u32) -> BTreeSet<&RequestName> {
     let mut last: BTreeMap<&RequestName, u32> = BTreeMap::new();
     for key in keys {
@@ -362,7 +363,7 @@ mod tests {
 
     const EVERY: Duration = Duration::from_secs(60);
 
-    /// Who looks at these repositories, of each of which a run is known.
+    /// Returns a searcher of these repositories, each with a known run.
     fn looking(repositories: &[&'static str]) -> (FakeGitHub, DropGuard) {
         let clock = Arc::new(TokioClock::starting(Timestamp::UNIX_EPOCH));
         let (github, store) = (FakeGitHub::new(clock.clone()), Arc::new(MemoryStore::new()));

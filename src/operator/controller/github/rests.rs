@@ -1,25 +1,25 @@
-//! Which GitHub accounts are left alone for a while? Limits, suspensions and permissions are an account's: what one of
-//! them meets is no reason to ask nothing of the others.
+//! Which GitHub accounts are paused? Limits, suspensions and permissions belong to an account, so a failure of one is
+//! no reason to pause the others.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The accounts that rest, in lower case, and until when on the monotonic clock.
+/// The paused accounts, in lower case, and the end of each pause on the monotonic clock.
 #[derive(Default)]
 pub(crate) struct Rests(BTreeMap<String, Duration>);
 
 impl Rests {
-    /// Leaves the account alone until then.
+    /// Pauses the account until then.
     pub(crate) fn begin(&mut self, owner: &str, until: Duration) {
         self.0.insert(owner.to_ascii_lowercase(), until);
     }
 
-    /// Whether the account is left alone.
+    /// Returns whether the account is paused.
     pub(crate) fn has(&self, owner: &str, now: Duration) -> bool {
         self.0.get(&owner.to_ascii_lowercase()).is_some_and(|until| now < *until)
     }
 
-    /// Forgets the rests that are over, so that no more accounts are kept than rest.
+    /// Drops pauses that are over, so that only paused accounts are stored.
     pub(crate) fn forget(&mut self, now: Duration) {
         self.0.retain(|_, until| now < *until);
     }

@@ -1,8 +1,8 @@
 //! Checks that a request's run exists. A writer of requests can name any run id, and jobs are matched by its label. So
 //! before a credential is issued, GitHub must confirm that the request's repository has this run and attempt.
 //!
-//! Only what GitHub says of the run refuses a request. A 401 or a 403 speaks of the operator's credential, and so may a
-//! 404, which counts only while the same credential can list the runs of that repository.
+//! Only GitHub's responses about the run refuse a request. A 401 or a 403 concerns the operator's credential, and so
+//! may a 404, which counts only while the same credential can list the runs of that repository.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -15,41 +15,41 @@ use crate::model::RequestKey;
 use crate::ports::github::{RunState, Waiting};
 use crate::ports::{Clock, GitHub, GitHubError};
 
-/// How long a run that was seen active counts as such.
+/// How long a run that was active is cached as such.
 const KEPT: Duration = Duration::from_secs(300);
-/// How many negative answers of GitHub refuse a request: its answers lag behind a run that was just started.
+/// Number of negative responses of GitHub that refuse a request: its responses lag behind a run that just started.
 const REFUSALS: u32 = 3;
-/// And over how long a period, where GitHub shows the run.
+/// The period over which they must occur, if GitHub returns the run.
 const LAG: Duration = Duration::from_secs(10);
-/// And where it does not know the run.
+/// The period over which they must occur, if GitHub has no such run.
 const UNKNOWN: Duration = Duration::from_secs(60);
 /// How long a repository whose runs could be listed counts as visible.
 const VISIBLE: Duration = Duration::from_secs(5);
 
 type Run = (String, String, u64);
 
-/// Why a request gets no credential.
+/// The reason why a request gets no credential.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RunProblem {
-    /// GitHub gave no usable answer.
+    /// GitHub gave no usable response.
     #[error(transparent)]
     GitHub(GitHubError),
-    /// GitHub does not know the run yet; ask again.
+    /// GitHub does not have the run yet; ask again.
     #[error("{0}")]
     Doubtful(String),
-    /// GitHub still does not know the run: the request is refused.
+    /// GitHub still does not have the run: the request is refused.
     #[error("{0}")]
     Refused(String),
 }
 
-/// Looks runs up at GitHub and caches the answers.
+/// Looks runs up at GitHub and caches the responses.
 pub(crate) struct RunCheck {
     github: Arc<dyn GitHub>,
     clock: Arc<dyn Clock>,
     seen: Answers<Run, (RunState, Duration), GitHubError>,
-    /// When the runs of a repository, by owner and name, were listed.
+    /// The time of the last successful list of a repository's runs, by owner and name.
     visible: Answers<(String, String), Duration, GitHubError>,
-    /// The number of negative answers, and the time of the first.
+    /// The number of negative responses, and the time of the first.
     refusals: Mutex<BTreeMap<RequestKey, (u32, Duration)>>,
 }
 
@@ -59,7 +59,7 @@ impl RunCheck {
         Self { github, clock, seen, visible, refusals: Mutex::default() }
     }
 
-    /// Whether GitHub confirmed the run recently; sends no call.
+    /// Returns whether GitHub confirmed the run recently; makes no call.
     pub(crate) fn confirmed(&self, id: &RequestKey) -> bool {
         let Some(run) = run_of(id) else { return false };
         self.seen.kept(&run, |seen| self.covers(seen, id.attempt)).is_some()
@@ -68,7 +68,7 @@ impl RunCheck {
     /// Looks a run up at GitHub unless it was confirmed recently. Concurrent callers for one run share one call.
     ///
     /// # Errors
-    /// There is no such run, or GitHub does not answer.
+    /// There is no such run, or GitHub does not respond.
     pub(crate) async fn confirm(&self, id: &RequestKey) -> Result<(), RunProblem> {
         let Some(run) = run_of(id) else {
             return Err(RunProblem::Refused(format!(
@@ -117,8 +117,8 @@ impl RunCheck {
         }
     }
 
-    /// GitHub answers that there is no such run. It says the same of a repository that it does not show, so this counts
-    /// only where the repository's runs can be listed.
+    /// Handles GitHub's response that there is no such run. GitHub responds the same about a repository that it does
+    /// not show, so this counts only if the repository's runs can be listed.
     async fn unknown(&self, id: &RequestKey, (owner, name, _): &Run) -> RunProblem {
         let problem = format!("{} has no run {} that GitHub shows us", id.repository, id.run_id);
         let young = |at: &Duration| self.clock.elapsed().saturating_sub(*at) < VISIBLE;
@@ -138,7 +138,7 @@ impl RunCheck {
         }
     }
 
-    /// Counts a negative answer, and refuses the request once there were enough of them for so long.
+    /// Counts a negative response, and refuses the request once there were enough of them over the period.
     fn refuse(&self, id: &RequestKey, problem: String, lag: Duration) -> RunProblem {
         let now = self.clock.elapsed();
         let mut refusals = self.refusals();
@@ -163,7 +163,7 @@ fn run_of(id: &RequestKey) -> Option<Run> {
     Some((id.repository.owner().to_owned(), id.repository.name().to_owned(), number))
 }
 
-/// What is wrong with a run as GitHub knows it; a later attempt serves an earlier one's request.
+/// Returns the problem of a run in this state; a later attempt serves an earlier one's request.
 fn problem(state: RunState, id: &RequestKey) -> Option<String> {
     let (RunState::Active { attempt } | RunState::Completed { attempt }) = state;
     if attempt < id.attempt {

@@ -1,8 +1,8 @@
-//! Garbage collection of stale runners: GitHub still lists them although their claim is over. It runs on an interval
+//! Garbage collection of stale runners, which GitHub still lists although their claim is over. It runs on an interval
 //! and no claim or termination waits for it. It lists GitHub first and reads the records afterwards, so that it never
-//! takes a runner that registers meanwhile for a stale one. It acts on the runners that the list shows and concludes
-//! nothing from one that is missing, so a list that changes while its pages are read is good enough: in a large
-//! organisation it always does.
+//! mistakes a runner that registers meanwhile for a stale one. It acts only on listed runners and concludes nothing
+//! from one that is missing, so a list that changes while its pages are read is good enough: in a large organisation it
+//! always does.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,10 +24,10 @@ use crate::controller::ordered_watch;
 
 /// The pause after a pass that GitHub or the table interrupted, and before runners with a job are checked again.
 const AGAIN: Duration = Duration::from_secs(300);
-/// The first pass after a start.
+/// The delay of the first pass after a start.
 const FIRST: Duration = Duration::from_secs(60);
 
-/// The channel to the loop.
+/// A question to the loop for the input of a pass.
 pub(crate) type Ask = oneshot::Sender<Known>;
 
 /// Collects stale runners until stopped.
@@ -51,9 +51,9 @@ struct Pass {
 /// The input of a pass from the table.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
-    /// The scopes in which our runners may be.
+    /// The repositories for which our runners may be registered.
     repositories: BTreeSet<Repository>,
-    /// Where runners may be that were registered ahead of a claim.
+    /// The trust domains for which runners may be registered ahead of a claim.
     ahead: BTreeSet<String>,
     /// The records of our machines.
     machines: BTreeMap<InstanceId, RecordId>,
@@ -62,7 +62,7 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    /// The records that the loop knows; of unreadable ones, their keys.
+    /// Collects the loop's records; of unreadable ones, their keys.
     pub(crate) fn of(yard: &Yard) -> Self {
         let mut known = Self::default();
         known.repositories.extend(yard.requests().map(|(_, request)| request.id.repository.clone()));
@@ -86,7 +86,7 @@ impl Known {
         known
     }
 
-    /// The scopes in which our runners may be.
+    /// Returns the scopes in which our runners may be.
     pub(crate) fn scopes(&self, issuer: &CredentialIssuer) -> BTreeSet<Scope> {
         let ahead = self.ahead.iter().filter_map(|domain| AheadPlace::of(domain));
         let ahead = ahead.filter_map(|place| issuer.scope_ahead(&place).ok());
@@ -94,7 +94,7 @@ impl Known {
     }
 }
 
-/// Why a pass was interrupted.
+/// The reason why a pass was interrupted.
 #[derive(Debug, thiserror::Error)]
 enum Unfinished {
     #[error(transparent)]
@@ -168,7 +168,7 @@ impl RunnerGc {
         failed.map_or(Ok(collect), Err)
     }
 
-    /// The records that the loop knows; none when the loop has ended.
+    /// Returns the loop's records; `None` if the loop has ended.
     async fn known(&self) -> Option<Known> {
         let (ask, answer) = oneshot::channel();
         self.ask.send(ask).await.ok()?;
@@ -188,7 +188,7 @@ impl RunnerGc {
                 Some(key) => match self.store.get(key).await? {
                     Some(item) => match read::<Instance>(&item) {
                         Reading::Record(instance) => whose.is_over(&instance),
-                        // The runner of an unreadable record is left alone.
+                        // The runner of an unreadable record remains.
                         Reading::Newer { .. } | Reading::Unreadable(_) => false,
                     },
                     None => self.is_stale_unknown(scope, &runner, unknown),
@@ -207,9 +207,9 @@ impl RunnerGc {
         Ok(())
     }
 
-    /// Whether a runner with a name like ours, but with no instance record, is stale: it was offline in two passes in a
-    /// row, in both of which the list showed it. It may belong to another yard, to a machine that is being recorded, or
-    /// to one whose record was deleted.
+    /// Returns whether a runner with a name like ours, but without an instance record, is stale: it was listed as
+    /// offline in two consecutive passes. It may belong to another yard, to a machine that is being recorded, or to one
+    /// whose record was deleted.
     fn is_stale_unknown(&self, scope: &Scope, runner: &Runner, unknown: &mut BTreeSet<(Scope, u64)>) -> bool {
         if runner.online || runner.busy {
             return false;
@@ -221,24 +221,24 @@ impl RunnerGc {
     }
 }
 
-/// What a runner of ours was registered for.
+/// The purpose for which a runner of ours was registered.
 #[derive(Debug, PartialEq, Eq)]
 enum Whose {
     /// The claim of this version.
     Claim(u64),
-    /// No claim yet.
+    /// Ahead of any claim.
     Ahead(ClaimId),
 }
 
 impl Whose {
-    /// The machine of a runner of this name, and what it is for; none for a name that is not ours.
+    /// Parses a runner's name into its machine and its purpose; `None` if the name is not ours.
     fn of(name: &str) -> Option<(InstanceId, Self)> {
         let ahead = Ahead::named(name).map(|(machine, id)| (machine, Self::Ahead(id)));
         ahead.or_else(|| claim_of(name).map(|(machine, version)| (machine, Self::Claim(version))))
     }
 
-    /// Whether nothing of the machine goes by it any more. The list of runners was read before the record: what was
-    /// registered since is not on it.
+    /// Returns whether the machine no longer uses the runner. The list of runners was read before the record, so it
+    /// contains no runner registered since.
     fn is_over(&self, instance: &Instance) -> bool {
         match (self, &instance.life) {
             (_, Life::Terminated { .. }) => true,
@@ -248,7 +248,7 @@ impl Whose {
     }
 }
 
-/// The machine and the version in a runner's name; none for a name that is not ours.
+/// Parses the machine and the version in a runner's name; `None` if the name is not ours.
 fn claim_of(name: &str) -> Option<(InstanceId, u64)> {
     let claim = name.strip_prefix("runyard-")?;
     let (machine, version) = claim.rsplit_once('.')?;
@@ -256,7 +256,7 @@ fn claim_of(name: &str) -> Option<(InstanceId, u64)> {
     Some((InstanceId::parse(machine).ok()?, version.parse().ok()?))
 }
 
-/// Whether the claim that the record had at this version is over and cleaned.
+/// Returns whether the claim that the record had at this version is over and cleaned.
 fn is_over(instance: &Instance, version: u64) -> bool {
     let current = instance.claim.as_ref().map_or(0, |claim| ClaimId::version(&claim.id));
     match instance.life {

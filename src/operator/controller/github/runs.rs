@@ -1,6 +1,6 @@
-//! Watches the workflow runs of requests that hold machines or wait for some. A run that was cancelled, or whose
-//! runner died, never reaches its release step; the operator then releases its request (`releasedBy`). Only a
-//! completed run or a later attempt is an end; a run that GitHub does not know is not.
+//! Watches the workflow runs of requests that hold machines or wait for some. A run that was cancelled, or whose runner
+//! died, never reaches its release step; the operator then releases its request (`releasedBy`). Only a completed run or
+//! a later attempt is an end; a run that GitHub does not find is not.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,18 +20,18 @@ use crate::controller::records::events::Events;
 
 /// The interval at which due runs are searched.
 const TICK: Duration = Duration::from_secs(1);
-/// The pause of an account of which GitHub gave no answer or refused one.
+/// The pause of an account after GitHub failed or refused a call.
 const REST: Duration = Duration::from_secs(30);
-/// How many times a request is read again because another writer changed it.
+/// How often a request is read again because another writer changed it.
 const ATTEMPTS: u32 = 5;
 
-/// How long a request waits before its run is watched although it holds nothing yet: most wait for less.
+/// How long a request waits before its run is watched although it holds no machine yet: most wait for less.
 const FIRST: SignedDuration = SignedDuration::from_mins(1);
 
 /// The requests whose runs are watched: they hold machines or have waited for some for a while, and are not released.
 pub(crate) type Live = BTreeSet<RequestKey>;
 
-/// Whether a request's run is to be watched.
+/// Returns whether a request's run is to be watched.
 pub(crate) fn watched(request: &Request, now: Timestamp) -> bool {
     let live = match request.phase() {
         Phase::Fulfilling | Phase::Ready => true,
@@ -41,12 +41,12 @@ pub(crate) fn watched(request: &Request, now: Timestamp) -> bool {
     live && !request.is_released() && request.has_run_at_github()
 }
 
-/// GitHub's run ids are numbers; any other id belongs to another system.
+/// Parses GitHub's run id, which is a number; any other id belongs to another system.
 pub(crate) fn number(id: &RequestKey) -> Option<u64> {
     id.run_id.as_str().parse().ok()
 }
 
-/// A run as GitHub knows it.
+/// A run at GitHub.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Run {
     owner: String,
@@ -65,25 +65,25 @@ impl Run {
         (self.owner.clone(), self.name.clone())
     }
 
-    /// The offset of its first lookup in the interval, so that a hundred runs are not looked up at once.
+    /// Returns the offset of its first lookup in the interval, so that a hundred runs are not looked up at once.
     fn offset(&self, every: Duration) -> Duration {
         let spread = self.number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 44;
         every.mul_f64(spread as f64 / f64::from(1_u32 << 20))
     }
 }
 
-/// When each run is looked up.
+/// The time of each run's next lookup.
 #[derive(Default)]
 struct Schedule {
     due: BTreeMap<Run, Duration>,
-    /// The accounts that are left alone after one of their runs could not be looked up.
+    /// The accounts that are paused after a lookup failed.
     rests: Rests,
-    /// The repositories, by owner and name, of which the last lookup failed.
+    /// The repositories, by owner and name, whose last lookup failed.
     failed: BTreeSet<(String, String)>,
 }
 
 impl Schedule {
-    /// Takes up these runs and forgets all others.
+    /// Schedules these runs and drops all others.
     fn follow(&mut self, runs: &BTreeMap<Run, Vec<RequestKey>>, every: Duration, now: Duration) {
         self.rests.forget(now);
         self.due.retain(|run, _| runs.contains_key(run));
@@ -94,8 +94,8 @@ impl Schedule {
         }
     }
 
-    /// The runs whose time has come, the longest due first. Those of a repository that failed come last: a failure ends
-    /// the turn of its account, and would hold up the account's other repositories.
+    /// Returns the runs that are due, the longest overdue first. Those of a repository that failed come last: a failure
+    /// ends the turn of its account, and would hold up the account's other repositories.
     fn ready(&self, now: Duration) -> Vec<Run> {
         let ready = self.due.iter().filter(|(_, at)| **at <= now);
         let mut ready: Vec<_> =
@@ -104,7 +104,7 @@ impl Schedule {
         ready.into_iter().map(|(_, _, run)| run).collect()
     }
 
-    /// Notes how a lookup ended: its interval, or as an error how long to leave its account alone.
+    /// Records the result of a lookup: its interval, or as an error the pause of its account.
     fn looked(&mut self, run: Run, looked: Result<Duration, Duration>, now: Duration) {
         let wait = match looked {
             Ok(every) => {
@@ -121,7 +121,7 @@ impl Schedule {
     }
 }
 
-/// Whether that attempt of the run is over, by GitHub's answer.
+/// Returns whether that attempt of the run is over, by GitHub's response.
 fn over(state: RunState, attempt: u32) -> bool {
     match state {
         RunState::Completed { attempt: ended } => attempt <= ended,
@@ -142,13 +142,13 @@ pub(crate) struct Watcher {
     pub(crate) live: watch::Receiver<Live>,
 }
 
-/// What is left to do for the workflow of a request.
+/// The remaining work for the workflow name of a request.
 enum Unnamed {
     /// It is to be written.
     Ready(Box<Request>),
     /// It is too early.
     Waits,
-    /// Nothing.
+    /// Nothing remains.
     Never,
 }
 
@@ -156,7 +156,7 @@ impl Watcher {
     /// Looks runs up until stopped. Only the leader does, because GitHub limits calls.
     pub(crate) async fn run(self, shutdown: CancellationToken) {
         let mut schedule = Schedule::default();
-        // Requests whose workflow is on record.
+        // Requests whose workflow is stored.
         let mut named = Live::new();
         loop {
             tokio::select! {
@@ -186,7 +186,7 @@ impl Watcher {
         }
     }
 
-    /// The live requests by their run; two requests of a run cost one lookup.
+    /// Returns the live requests by their run; two requests of a run cost one lookup.
     fn runs(&self) -> BTreeMap<Run, Vec<RequestKey>> {
         let mut runs: BTreeMap<Run, Vec<RequestKey>> = BTreeMap::new();
         for id in self.live.borrow().iter() {
@@ -197,8 +197,8 @@ impl Watcher {
         runs
     }
 
-    /// Looks one run up, notes its workflow, and releases its requests if it is over; the error is how long to leave
-    /// its account alone.
+    /// Looks one run up, stores its workflow, and releases its requests if it is over; the error is the pause of its
+    /// account.
     async fn look(&self, run: &Run, requests: &[RequestKey], named: &mut Live) -> Result<(), Duration> {
         let state = match self.github.run(&run.owner, &run.name, run.number, Waiting::Nobody).await {
             Ok(state) => state,
@@ -232,8 +232,8 @@ impl Watcher {
         Ok(())
     }
 
-    /// Writes into the ready requests of a run which workflow it is of; those that still wait are not disturbed, and GitHub
-    /// is asked only once one is ready. What fails is tried again with the next lookup.
+    /// Writes the workflow of a run into its ready requests; waiting requests are not changed, and GitHub is asked only
+    /// once one is ready. Failures are retried with the next lookup.
     async fn note_workflow(&self, run: &Run, requests: &[&RequestKey], named: &mut Live) {
         let mut ready = Vec::new();
         for id in requests {
@@ -265,14 +265,14 @@ impl Watcher {
             };
             match written {
                 Ok(()) => drop(named.insert(request.id.clone())),
-                // Somebody else wrote it meanwhile.
+                // Another writer changed it meanwhile.
                 Err(StoreError::Refused { .. }) => {}
                 Err(error) => tracing::debug!(request = %request.id, %error, "its workflow was not written"),
             }
         }
     }
 
-    /// Whether the workflow of a request is to be written.
+    /// Returns whether the workflow of a request is to be written.
     async fn unnamed(&self, id: &RequestKey) -> Result<Unnamed, StoreError> {
         let Some(item) = self.store.get(&Request::key_of(id)).await? else { return Ok(Unnamed::Never) };
         let Reading::Record(request) = read::<Request>(&item) else { return Ok(Unnamed::Waits) };
@@ -286,11 +286,11 @@ impl Watcher {
     }
 
     /// Writes into the status that the run is over, on the version that was read; the decisions then release the
-    /// request. The intent stays as it is.
+    /// request. The intent remains unchanged.
     async fn release(&self, id: &RequestKey, state: RunState) -> Result<(), StoreError> {
         for _ in 0..ATTEMPTS {
             let Some(item) = self.store.get(&Request::key_of(id)).await? else { return Ok(()) };
-            // An unreadable request is left alone, and another writer may have released it first.
+            // An unreadable request is ignored, and another writer may have released it first.
             let Reading::Record(request) = read::<Request>(&item) else { return Ok(()) };
             let now = self.clock.now();
             if !watched(&request, now) {
@@ -304,7 +304,7 @@ impl Watcher {
                     self.report_end(id, state, now);
                     return Ok(());
                 }
-                // Written meanwhile: read again.
+                // Another writer changed it; it is read again.
                 Err(StoreError::Refused { .. }) => {}
                 Err(error) => return Err(error),
             }
@@ -348,7 +348,7 @@ mod tests {
 
     const EVERY: Duration = Duration::from_secs(60);
 
-    /// A request of the first attempt of a run.
+    /// Returns a request of the first attempt of a run.
     fn item(repository: &str, run: u64, phase: &str, version: u64) -> crate::model::Item {
         let fields = serde_json::json!({
             "pk": format!("request#{repository}#{run}"), "sk": "request#default#1", "kind": "request",
@@ -364,7 +364,7 @@ mod tests {
         Request::id_of(&crate::model::RecordId::of(item).unwrap()).unwrap()
     }
 
-    /// A watcher of these requests, with its GitHub and its table.
+    /// Returns a watcher of these requests, with its GitHub and its table.
     fn watcher(live: Live) -> (FakeGitHub, MemoryStore, Watcher) {
         let clock = Arc::new(TokioClock::starting(Timestamp::UNIX_EPOCH));
         let (github, store) = (FakeGitHub::new(clock.clone()), MemoryStore::new());
@@ -403,7 +403,7 @@ mod tests {
         assert_eq!(github.calls()["run_workflow"], 1, "asked when it is ready, and not again");
     }
 
-    /// A watcher that runs, of one ready request of each of these runs; all of them are active.
+    /// Returns a running watcher of one ready request of each of these runs; all of them are active.
     fn watching(runs: &[(&str, u64)]) -> (FakeGitHub, MemoryStore, tokio_util::sync::DropGuard) {
         let items: Vec<_> = runs.iter().map(|(repository, run)| item(repository, *run, "Ready", 1)).collect();
         let (github, store, watcher) = watcher(items.iter().map(id).collect());

@@ -9,10 +9,10 @@ use super::answers::Answers;
 use crate::ports::github::{Scope, Token};
 use crate::ports::{Clock, GitHub, GitHubError};
 
-/// A kept token is used while at least this much of its life is left.
+/// A cached token is used while at least this much of its lifetime remains.
 const LEAST_LEFT: SignedDuration = SignedDuration::from_mins(10);
 
-/// What a token is for.
+/// The purpose of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Purpose {
     Registration,
@@ -31,15 +31,15 @@ impl Tokens {
         Self { github, clock, minted: Answers::default() }
     }
 
-    /// A cached token; sends no call.
+    /// Returns a cached token; makes no call.
     pub(crate) fn kept(&self, purpose: Purpose, scope: &Scope) -> Option<Token> {
         self.minted.kept(&(purpose, scope.clone()), |token| self.lasts(token))
     }
 
-    /// A cached token, else a new one; concurrent callers share one call.
+    /// Returns a cached token, else a new one; concurrent callers share one call.
     ///
     /// # Errors
-    /// What GitHub answered.
+    /// GitHub's error.
     pub(crate) async fn get(&self, purpose: Purpose, scope: &Scope) -> Result<Token, GitHubError> {
         let mint = || {
             let (github, scope) = (Arc::clone(&self.github), scope.clone());

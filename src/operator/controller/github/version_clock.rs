@@ -1,5 +1,5 @@
-//! When does GitHub's support of the runner versions that machines get end, and which packages does it offer to those
-//! that follow its list? The leader looks it up once a day, with the least weight of all calls. A server without such
+//! When does GitHub's support of the machines' runner versions end, and which packages does it offer to machines that
+//! follow its list? The leader looks it up once a day, with the lowest priority of all calls. A server without such
 //! dates (GitHub Enterprise Server) ends no version.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,33 +18,33 @@ use super::credential_issuer::CredentialIssuer;
 use super::runner_gc;
 use crate::controller::ordered_watch;
 
-/// The interval of looks.
+/// The interval of lookups.
 const DAY: Duration = Duration::from_secs(24 * 3600);
-/// The pause before the first look, and where no scope is known yet or GitHub gave no answer.
+/// The pause before the first lookup, and after one without a known scope or without a response of GitHub.
 const SOON: Duration = Duration::from_secs(60);
-/// The pause after a refusal, which a person must mend.
+/// The pause after a refusal, which a person must resolve.
 const REFUSED: Duration = Duration::from_secs(3600);
-/// The most scopes that are tried until one is visible.
+/// Maximum number of scopes that are tried until one is visible.
 const SCOPES: usize = 5;
-/// The deadline is logged when it is as near as this.
+/// The deadline is logged when it is at most this near.
 const NEAR: i64 = 21 * 24 * 3600;
 
-/// Looks a version up.
+/// Looks up a version.
 pub(crate) struct VersionClock {
     pub(crate) issuer: Arc<CredentialIssuer>,
     pub(crate) version: String,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) lease: ordered_watch::Receiver<Option<u64>>,
-    /// The loop, which knows the repositories.
+    /// The channel to the loop, which has the repositories.
     pub(crate) ask: mpsc::Sender<runner_gc::Ask>,
-    /// Which machines follow GitHub's list.
+    /// The machines that follow GitHub's list.
     pub(crate) following: Following,
-    /// What GitHub said; nothing while it is not known, or a day after an operator led.
+    /// GitHub's response; empty while it is unknown, or a day after this operator led.
     pub(crate) news: watch::Sender<RunnerNews>,
 }
 
 impl VersionClock {
-    /// Looks until stopped.
+    /// Looks up until stopped.
     pub(crate) async fn run(mut self, shutdown: CancellationToken) {
         let stopped = shutdown.clone();
         tokio::select! {
@@ -57,7 +57,7 @@ impl VersionClock {
     async fn watch(&mut self) {
         loop {
             if self.lease.see().is_none() {
-                // Whoever leads again in a moment launches nothing for a version of which it knew that it ended.
+                // An operator that leads again soon must not launch with a version whose end it has learned.
                 match tokio::time::timeout(DAY, self.lease.changed()).await {
                     Ok(Ok(())) => {}
                     Ok(Err(_)) => return,
@@ -69,8 +69,8 @@ impl VersionClock {
             }
             let Some(pause) = self.look().await else { return };
             let issuer = self.issuer.clone();
-            // The word of a machine is a hint: what counts is what GitHub says then. It comes before the end of the pause,
-            // because the next look answers it too: no other follows for it.
+            // A machine's report is only a hint; the lookup that follows decides. Reports before the end of the pause
+            // are covered by the next lookup, so no other follows for them.
             let doubted = async {
                 tokio::time::sleep(SOON.min(pause)).await;
                 issuer.doubted.notified().await;
@@ -84,7 +84,7 @@ impl VersionClock {
         }
     }
 
-    /// Looks once; answers when to look again, and none when the loop has ended.
+    /// Looks up once; returns the pause until the next lookup, or `None` if the loop has ended.
     async fn look(&self) -> Option<Duration> {
         let (ask, answer) = oneshot::channel();
         self.ask.send(ask).await.ok()?;
@@ -96,7 +96,7 @@ impl VersionClock {
                     self.found(news);
                     return Some(DAY);
                 }
-                // Not visible, or nothing of the kind: another scope may say more.
+                // Not visible, or without such data: another scope may have more.
                 Ok(None) => {}
                 Err(error) => return Some(self.failed(scope, &error)),
             }
@@ -104,7 +104,7 @@ impl VersionClock {
         Some(if scopes.is_empty() { SOON } else { REFUSED })
     }
 
-    /// What one scope says; none where it says nothing.
+    /// Looks up in one scope; `None` if it has no data.
     async fn look_in(
         &self,
         scope: &Scope,
@@ -131,7 +131,7 @@ impl VersionClock {
         Ok(Some(RunnerNews { pinned, latest, ends }))
     }
 
-    /// The newest packages for Linux that may be adopted, by architecture.
+    /// Returns the newest packages for Linux that may be adopted, by architecture.
     fn newest(&self, listed: &[RunnerApplication]) -> BTreeMap<String, RunnerPackage> {
         let mut newest = BTreeMap::<String, RunnerPackage>::new();
         let followed = [&self.following.usual, &self.following.arm64].into_iter().flatten();
@@ -186,7 +186,7 @@ impl VersionClock {
     }
 }
 
-/// An answer; none where the scope is not visible, or has nothing of the kind.
+/// Returns a response; `None` if the scope is not visible, or has no such data.
 fn said<T>(answer: Result<T, GitHubError>) -> Result<Option<T>, GitHubError> {
     match answer {
         Ok(answer) => Ok(Some(answer)),
@@ -202,8 +202,8 @@ mod tests {
 
     use super::*;
 
-    /// What a machine said before a look is answered by this look. Which of the two was heard was drawn, and in two of
-    /// three cases another look followed for nothing.
+    /// A machine's report before a lookup is covered by this lookup. The order was random before, and in two of three
+    /// cases another lookup followed needlessly.
     #[tokio::test(start_paused = true)]
     async fn a_word_of_a_machine_and_the_end_of_the_pause_are_one_look() {
         for _ in 0..20 {
@@ -218,7 +218,7 @@ mod tests {
             let of = VersionClock { issuer: issuer.clone(), version, clock, lease, ask, following, news };
             let stop = CancellationToken::new();
             tokio::spawn(of.run(stop.clone()));
-            // It knows no repository, so it looks again soon.
+            // It has no repository, so it looks again soon.
             let look = asks.recv().await.unwrap();
             assert!(look.send(runner_gc::Known::default()).is_ok());
             tokio::time::sleep(SOON / 2).await;

@@ -17,16 +17,17 @@ const PAUSE_MOST: Duration = Duration::from_secs(30);
 /// How long after its backoff another failure still lengthens it.
 const FORGOTTEN: Duration = Duration::from_secs(600);
 
-/// The least time between two wakings of what waits for GitHub: one that answers every other call is not back.
+/// The minimum time between two wake-ups of actions that wait for GitHub: a GitHub that fails every other call has not
+/// recovered.
 const WAKE_EVERY: Duration = Duration::from_secs(5);
 
-/// How often an action failed in a row.
+/// The consecutive failures of an action.
 #[derive(Clone, Copy, Debug)]
 struct Backoff {
     times: u32,
-    /// Until when it is not tried again, on the monotonic clock.
+    /// The end of the pause, on the monotonic clock.
     until: Duration,
-    /// Whether it failed because GitHub was away.
+    /// Whether it failed because GitHub was unreachable.
     for_github: bool,
 }
 
@@ -37,12 +38,12 @@ pub(super) struct Backoffs {
     woken: Duration,
 }
 
-/// The units that back off when an action fails: its subjects, where a class acts for many.
+/// Returns the units that back off when an action fails: its subjects, if a class acts for many.
 pub(super) fn subjects(unit: &Unit, action: &Planned) -> Vec<Unit> {
     if action.rests_records { action.slots.iter().filter_map(unit_of).collect() } else { vec![unit.clone()] }
 }
 
-/// The records that are neither claimed nor served meanwhile.
+/// Returns the records that are neither claimed nor served meanwhile.
 fn records(subjects: &[Unit], action: &Planned) -> Vec<RecordId> {
     let key = |unit: &Unit| match unit {
         Unit::Instance(arn) => Some(RecordId::Instance(arn.clone())),
@@ -53,7 +54,7 @@ fn records(subjects: &[Unit], action: &Planned) -> Vec<RecordId> {
 }
 
 impl Backoffs {
-    /// Until when an action is not tried again, if it is not.
+    /// Returns the end of an action's pause, if it backs off.
     pub(super) fn until(&self, unit: &Unit, action: &Planned, now: Duration) -> Option<Duration> {
         if self.of.is_empty() {
             return None;
@@ -62,12 +63,12 @@ impl Backoffs {
         subjects(unit, action).into_iter().filter_map(rest).max().filter(|until| now < *until)
     }
 
-    /// Whether the last action of this kind failed too.
+    /// Returns whether the last action of this kind failed too.
     pub(super) fn failed_before(&self, unit: &Unit, action: &Planned) -> bool {
         subjects(unit, action).into_iter().any(|subject| self.of.contains_key(&(subject, action.kind)))
     }
 
-    /// An action was carried out.
+    /// Records the success of an action.
     pub(super) fn succeeded(&mut self, unit: &Unit, action: &Planned, yard: &mut Yard) {
         if self.of.is_empty() {
             return;
@@ -81,7 +82,8 @@ impl Backoffs {
         }
     }
 
-    /// GitHub answers again: what failed because it was away is tried now, whatever its pause. Returns whose that is.
+    /// Ends the pauses of actions that failed because GitHub was unreachable, once it responds again. Returns their
+    /// units.
     pub(super) fn github_is_back(&mut self, now: Duration) -> Vec<Unit> {
         if now < self.woken.saturating_add(WAKE_EVERY) {
             return Vec::new();
@@ -98,9 +100,9 @@ impl Backoffs {
         waiting.into_iter().map(wake).collect()
     }
 
-    /// Notes a failure and returns the backoff; none for the first `free` failures, which are retried at once. Each
+    /// Records a failure and returns the backoff; `None` for the first `free` failures, which are retried at once. Each
     /// subject backs off by its own failures, and a machine twice as long as its request, which another machine can
-    /// serve meanwhile. Whether GitHub was away is kept with it.
+    /// serve meanwhile. Whether GitHub was unreachable is stored with it.
     pub(super) fn failed(
         &mut self,
         unit: &Unit,
@@ -135,7 +137,7 @@ impl Backoffs {
         Some(longest)
     }
 
-    /// Forgets what failed long ago.
+    /// Drops old failures.
     pub(super) fn forget(&mut self, now: Duration, yard: &mut Yard) {
         self.of.retain(|_, backoff| backoff.until.saturating_add(FORGOTTEN) > now);
         yard.backoffs.retain(|_, until| *until > now);
@@ -187,7 +189,7 @@ mod tests {
         assert_eq!(backoffs.github_is_back(now), [class()]);
         assert_eq!(backoffs.until(&class(), &look("a"), now), None);
         assert!(backoffs.until(&other, &look("a"), now).is_some(), "it failed for another reason");
-        // It fails again, and waits longer than before.
+        // It fails again, and backs off longer than before.
         let pause = backoffs.failed(&class(), &look("a"), (0, true), now, &mut yard);
         assert_eq!(pause, Some(Duration::from_millis(30_000)));
         now += Duration::from_secs(4);

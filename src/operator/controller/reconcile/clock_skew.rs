@@ -9,7 +9,7 @@ use crate::model::Lease;
 
 /// The skew that is tolerated without a warning; time synchronisation keeps a host's clock within a fraction of it.
 const TOLERATED_SKEW: SignedDuration = SignedDuration::from_secs(30);
-/// How long a warning is not repeated.
+/// The minimum interval between two warnings.
 const REPORT_INTERVAL: Duration = Duration::from_secs(600);
 
 /// When a skew was last reported, in monotonic time.
@@ -17,7 +17,7 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(600);
 pub(super) struct ClockSkew(Option<Duration>);
 
 impl ClockSkew {
-    /// How far the clock of the lease's writer is ahead of ours, if a warning is due.
+    /// Returns how far the clock of the lease's writer is ahead of ours, if a warning is due.
     pub(super) fn ahead(&mut self, lease: &Lease, wall: Timestamp, mono: Duration) -> Option<SignedDuration> {
         let ahead = lease.updated_at?.duration_since(wall);
         if ahead <= TOLERATED_SKEW || self.0.is_some_and(|said| mono < said + REPORT_INTERVAL) {

@@ -7,15 +7,15 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use crate::decide::{Effect, Planned};
 use crate::yard::Unit;
 
-/// The most concurrent actions of one kind: with calls of 20 to 100 ms some thousands a second. Kinds do not wait for
-/// each other.
+/// Maximum number of concurrent actions of one kind: with calls of 20 to 100 ms some thousands per second. Kinds do not
+/// wait for each other.
 const LIMIT: usize = 256;
 
 /// The slots of one kind of action.
 #[derive(Default)]
 struct Kind {
     taken: usize,
-    /// Units that found no slot, each once, the longest waiting first.
+    /// Units that found no slot, without duplicates, the longest waiting first.
     line: VecDeque<Unit>,
     known: BTreeSet<Unit>,
 }
@@ -48,7 +48,7 @@ impl ConcurrencyLimits {
         }
     }
 
-    /// The next queued unit for which a slot is free. It must be judged again: it may need something else by now.
+    /// Returns the next queued unit for which a slot is free. It must be judged again: its plan may have changed.
     pub(super) fn next(&mut self) -> Option<Unit> {
         let kind = self.0.values_mut().find(|kind| kind.taken < LIMIT && !kind.line.is_empty())?;
         let unit = kind.line.pop_front()?;
@@ -57,8 +57,8 @@ impl ConcurrencyLimits {
     }
 }
 
-/// Launch orders are not capped here: they queue at the account's limits, where classes take turns. A queue in front of
-/// that one would undo the turns.
+/// Returns whether an action needs no slot. Launch orders are not limited here: they queue at the account's limits,
+/// where classes take turns, and a queue before that one would defeat the turns.
 const fn unlimited(action: &Planned) -> bool {
     matches!(action.effect, Effect::Order(_))
 }

@@ -7,21 +7,21 @@ use crate::model::{ClassName, InstanceId, PoolMessage, Record};
 
 use super::Loop;
 
-/// How often one message is shown again before a new one takes its place: a queue makes a dead letter of what was
-/// received a thousand times, and dead letters are for what nobody can read.
+/// How often one message is made visible again before a new one replaces it: a queue moves a message that was received
+/// a thousand times to the dead letters, which are for unreadable messages.
 const SHOWN: u32 = 100;
 
-/// How often the message of each free machine was shown again.
+/// How often the message of each free machine was made visible again.
 pub(super) type GivenBack = BTreeMap<InstanceId, u32>;
 
 impl Loop {
-    /// After a class was served with its queue's hints, deletes stale messages and all but one of each machine, and makes
-    /// the others visible again, or, when that was done often, announces their machines anew.
+    /// Settles the hints with which a class was served: deletes stale messages and duplicates of a machine's message,
+    /// and makes the others visible again; machines whose message was made visible often are announced anew.
     pub(super) fn settle_hints(&mut self, class: &ClassName) {
         // Decides the class now, so that its claims are known before the other messages become visible.
         self.settle();
         let yard = &self.yard;
-        // None while the records are about to change.
+        // `None` while the records are about to change.
         let true_still = |message: &PoolMessage| {
             let Some(tracked) = yard.by_id(&message.instance_id) else { return Some(false) };
             let instance = &tracked.instance;

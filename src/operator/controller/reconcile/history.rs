@@ -1,4 +1,4 @@
-//! What the loop tells the history: the records that show something that is over, and up to when all was told.
+//! Passes finished activity from the loop to the history, and keeps the mark up to which everything was delivered.
 
 use std::borrow::Cow;
 
@@ -11,21 +11,21 @@ use crate::yard::{Observation, Unit};
 use super::Loop;
 
 impl Loop {
-    /// Leaves an event for people.
+    /// Writes an event for people.
     pub(super) fn leave(&mut self, event: &Event) {
         self.events.send(event);
-        // The watch of the yard's table does not show what the history table has.
+        // The watch of the yard's table does not return the rows of the history table.
         self.measures.history.event(&event.to_item());
     }
 
-    /// Offers the lines of what a unit's record shows as over; only who leads does, so that each is written once.
+    /// Offers the lines about finished activity in a unit's record; only the leader does, so that each is written once.
     pub(super) fn offer_lines(&self, unit: &Unit) {
         if let Some(since) = self.backlog.wanted() {
             self.offer_since(unit, since, false);
         }
     }
 
-    /// Offers the lines of what was over after some time; `news`: also what the mark has passed.
+    /// Offers the lines about activity that ended after some time; `news` includes lines before the mark.
     fn offer_since(&self, unit: &Unit, since: Timestamp, news: bool) {
         if self.role.lease.is_none() {
             return;
@@ -56,8 +56,8 @@ impl Loop {
         }
     }
 
-    /// Asked before an observation is taken in: the unit of its record, and until when its past is known. None of a
-    /// record that was not known, whose lines are wanted from the mark on.
+    /// Returns the unit of an observation's record, and the time until which its past is known; called before the
+    /// observation is taken in. `None` for a new record, whose lines are offered from the mark on.
     pub(super) fn known_until(&self, seen: &Observation) -> Option<(Unit, Timestamp)> {
         self.role.lease.as_ref()?;
         let key = match seen {
@@ -83,19 +83,20 @@ impl Loop {
         (known || unread).then(|| (unit, until.unwrap_or(Timestamp::MIN)))
     }
 
-    /// Offers what a record tells anew, wherever the mark is: it was written late, or could not be read for long.
+    /// Offers the new lines of a record, even before the mark: it was written late, or was unreadable for long.
     pub(super) fn offer_news(&self, known: Option<(Unit, Timestamp)>) {
         if let Some((unit, until)) = known {
             self.offer_since(&unit, until, true);
         }
     }
 
-    /// Offers all that the records show: a new leader cannot know what the former one wrote after the lease's mark.
+    /// Offers all lines of all records, because the lease does not show which lines the former leader wrote after the
+    /// mark.
     pub(super) fn offer_all(&self) {
         self.yard.units().iter().for_each(|unit| self.offer_lines(unit));
     }
 
-    /// Moves the mark on, and lets records forget what was delivered.
+    /// Advances the mark, and lets records drop delivered activity.
     pub(super) fn keep_history(&mut self) {
         let (wall, mono) = (self.ports.clock.now(), self.ports.clock.elapsed());
         self.yard.delivered = None;
@@ -114,7 +115,7 @@ impl Loop {
     }
 }
 
-/// Whether a record of this key may tell a line.
+/// Returns whether a record with this key may produce lines.
 fn has_lines(key: &RecordId) -> bool {
     match key {
         RecordId::Instance(_) | RecordId::Launch(_) | RecordId::Request(_) => true,

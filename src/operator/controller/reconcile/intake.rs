@@ -21,8 +21,9 @@ use super::Loop;
 /// The longest period for which one successful read counts, however large `stale` is.
 const LOOK_VOUCHES: Duration = Duration::from_secs(5);
 
-/// The period for which one successful read counts. A beat was up to `heartbeat` old when the table went away: with
-/// this much on top it is not stale when the table is back, and a quarter of `stale` remains for it to be read.
+/// Returns the period for which one successful read counts. A heartbeat was up to `heartbeat` old when the table became
+/// unavailable: with this period added it is not stale when the table is available again, and a quarter of `stale`
+/// remains for reading it.
 pub(super) fn vouches(heartbeat: Duration, stale: Duration) -> Duration {
     let quarter = stale / 4;
     (quarter * 3).saturating_sub(heartbeat).max(quarter).min(LOOK_VOUCHES)
@@ -62,7 +63,7 @@ impl Loop {
         }
     }
 
-    /// The snapshot for the status page.
+    /// Returns the snapshot for the status page.
     pub(super) fn look(&self) -> Snapshot {
         let (now, role) = (self.now(), self.role);
         let cx = Context { yard: &self.yard, policy: &self.policy, now, role };
@@ -73,7 +74,7 @@ impl Loop {
         })
     }
 
-    /// The machine that an observation may report as interrupted.
+    /// Returns the machine that an observation may report as interrupted.
     fn concerned(&self, seen: &Observation) -> Option<InstanceArn> {
         match seen {
             Observation::Notice(notice) => {
@@ -88,7 +89,7 @@ impl Loop {
         self.yard.instance(arn).and_then(|tracked| tracked.interruption()).map(|notice| notice.action)
     }
 
-    /// Takes in notices. Before the first full list their machines are unknown, so they are left to be delivered again.
+    /// Takes in notices. Before the first full list their machines are unknown, so they are left for redelivery.
     pub(super) fn receive_notices(&mut self, deliveries: Vec<Delivery>) {
         if self.yard.listed.is_none() {
             return;
@@ -124,7 +125,7 @@ impl Loop {
         }
     }
 
-    /// A successful read covers the time since the previous one.
+    /// Records a successful read, which covers the time since the previous one.
     fn looked(&mut self) {
         let now = self.ports.clock.elapsed();
         self.reads.seen += now.saturating_sub(self.reads.last_look).min(self.reads.vouches);
@@ -149,7 +150,7 @@ impl Loop {
             Seen::ListFails(error) => {
                 self.listing.in_flight = None;
                 tracing::warn!(%error, "the table could not be listed");
-                // Later it is a temporary mistake in a policy: the index is kept, and the table is listed again.
+                // Later it is a temporary error of a policy: the index is kept, and the table is listed again.
                 if self.yard.listed.is_none() && super::hopeless(&error) {
                     self.listing.refused = Some(error);
                 }
@@ -168,7 +169,7 @@ impl Loop {
         }
     }
 
-    /// Takes in a record from a change, or from a list that began at some moment.
+    /// Takes in a record from a change, or from a list that began at the given time.
     fn record(&mut self, item: Item, listed: Option<Duration>) {
         let Some(key) = RecordId::of(&item) else { return };
         if key.is_event() {
@@ -185,7 +186,7 @@ impl Loop {
             }
         }
         if let Some(resync) = lease::resync(&item) {
-            // Another moment than before is another question, also by a clock that is behind the answer's.
+            // A different time is a different request, even by a clock that is behind the response's.
             let another = self.listing.requested_at.is_some()
                 && resync.requested_at.is_some_and(|at| self.listing.requested_at != Some(at));
             let open = resync.requested_at > resync.completed_at;
@@ -205,7 +206,7 @@ impl Loop {
         });
     }
 
-    /// Says once of each record that it cannot be read, and why.
+    /// Logs once per record that it cannot be read, and why.
     fn report_unreadable(&mut self) {
         let (unreadable, newer) = (&self.yard.unreadable, &self.yard.newer);
         self.reported.unreadable.retain(|key| unreadable.contains_key(key) || newer.contains_key(key));
@@ -221,8 +222,8 @@ impl Loop {
         }
     }
 
-    /// A claim that is news to a stand-by is the leader's: its class is in hand, however long its line is. Without this
-    /// a stand-by would race for every claim of a class that is never without waiting requests.
+    /// Treats a claim that a standby has not seen as the leader's work: the leader serves that class, however long its
+    /// queue is. Otherwise a standby would race for every claim of a class that always has waiting requests.
     fn leader_claims(&mut self, key: &RecordId, item: &Item) {
         let Some(arn) = key.instance() else { return };
         let Reading::Record(instance) = read::<Instance>(item) else { return };
@@ -272,8 +273,9 @@ impl Loop {
     }
 }
 
-/// Says as soon as a class is seen that nothing can be launched of it, and why; its launches are refused one by one.
-/// Where nobody answers it is asked again for a quarter of an hour; by then its launches say it.
+/// Reports as soon as a class is seen that its launches would be refused, and why; the launches themselves are refused
+/// one by one. If the provider does not respond it is asked again for a quarter of an hour; after that its launches
+/// report the problem.
 async fn report_refusal(compute: Arc<dyn Compute>, spec: PoolSpec) {
     let mut pause = Duration::from_secs(1);
     for _ in 0..10 {
@@ -292,7 +294,7 @@ async fn report_refusal(compute: Arc<dyn Compute>, spec: PoolSpec) {
     }
 }
 
-/// The machine whose record was seen or written here: a state that was short is told of too.
+/// Returns the machine whose record was seen or written here, so that the history contains short-lived states too.
 fn recorded(seen: &Observation) -> Option<InstanceArn> {
     match seen {
         Observation::Record(key, Some(_))
@@ -306,7 +308,7 @@ fn recorded(seen: &Observation) -> Option<InstanceArn> {
     }
 }
 
-/// The class whose record was seen.
+/// Returns the class whose record was seen.
 fn class_seen(seen: &Observation) -> Option<ClassName> {
     match seen {
         Observation::Record(key, Some(_)) | Observation::Shown(_, key, _) => key.pool().cloned(),
@@ -326,7 +328,7 @@ mod tests {
     use crate::model::InstanceId;
     use crate::ports::{LaunchOrder, Launched, Machine, MachineState};
 
-    /// Answers what it is asked about classes; nothing else is asked.
+    /// A provider with configured responses to checks of classes; no other call is made.
     struct Answers(Mutex<VecDeque<Result<(), ComputeError>>>);
 
     #[async_trait]

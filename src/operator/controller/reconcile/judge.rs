@@ -1,5 +1,5 @@
-//! Judges one unit. A judgement that panics costs its unit alone: its record counts as unreadable until another image of
-//! it comes, with the next full list at the latest.
+//! Judges one unit. A judgement that panics affects only its unit: its record counts as unreadable until another image
+//! of it arrives, with the next full list at the latest.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use crate::yard::{Observation, Unit};
 
 use super::Loop;
 
-/// How long a unit is left alone after a panic: what panics may be a record that it shares with others.
+/// How long a unit is skipped after a panic: the cause may be a record that it shares with others.
 const LEFT_ALONE: Duration = Duration::from_secs(60);
 
 impl Loop {
-    /// The plan for a unit; none for one that is left alone.
+    /// Returns the plan for a unit; `None` if it is skipped.
     pub(super) fn judge(&mut self, unit: &Unit) -> Option<Plan> {
         let now = self.now();
         if let Some(until) = self.postponed.panicked.get(unit).copied().filter(|until| *until > now.mono) {
@@ -33,7 +33,7 @@ impl Loop {
         }
     }
 
-    /// Takes a unit whose judgement panicked for one that cannot be read.
+    /// Treats the record of a unit whose judgement panicked as unreadable.
     fn set_aside(&mut self, unit: &Unit, why: &str) {
         self.ports.metrics.decision_panicked();
         let (key, image) = self.yard.as_unreadable(unit);

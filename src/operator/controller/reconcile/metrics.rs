@@ -20,14 +20,14 @@ use super::Loop;
 /// Counts of the yard's requests.
 #[derive(Default)]
 struct RequestCounts<'a> {
-    /// How many of each class are in each phase.
+    /// The number of requests of each class in each phase.
     phases: BTreeMap<(&'a str, Phase), usize>,
-    /// When the oldest waiting request of each class was accepted.
+    /// The acceptance of the oldest waiting request of each class.
     oldest: BTreeMap<&'a str, Timestamp>,
 }
 
 impl Loop {
-    /// Counts what an action changed.
+    /// Counts the changes of an action.
     pub(super) fn count(&self, action: &Planned) {
         let metrics = &self.ports.metrics;
         let moved = |before: Option<State>, after: &Instance| {
@@ -52,7 +52,7 @@ impl Loop {
         }
     }
 
-    /// Counts a request that failed, and one that became ready with how long it waited.
+    /// Counts a request that failed, and one that became ready with its wait.
     fn count_request(&self, before: &Request, after: &Request) {
         let (metrics, status) = (&self.ports.metrics, &after.status);
         if before.phase() != Phase::Failed && after.phase() == Phase::Failed {
@@ -94,13 +94,14 @@ impl Loop {
         }
     }
 
-    /// Closes the hours of the ledger that are over and not closed yet, by the history and what is not in it yet.
+    /// Closes the finished hours of the ledger that are not closed yet, from the history and the activity that is not
+    /// in it yet.
     fn close_hours(&mut self) {
         let now = self.ports.clock.now();
         let Some(table) = self.ports.history.clone().filter(|_| self.backlog.is_there()) else {
             return;
         };
-        // Whoever leads anew looks back a day, for the hours in which nobody led.
+        // A new leader looks back a day, for the hours without a leader.
         let back = if self.measures.closed.is_some() { ledger::HOURS } else { ledger::DAY };
         let hours: Vec<Timestamp> = ledger::hours(now, back).collect();
         if self.measures.closed == hours.last().copied() {
@@ -139,7 +140,7 @@ impl Loop {
             }
         }
         let before = std::mem::replace(&mut self.reported.open, open);
-        // Stand-bys launch nothing and would record the same event twice.
+        // Standbys launch nothing and would record the same event twice.
         if self.role.lease.is_none() {
             return;
         }
@@ -186,7 +187,7 @@ impl Loop {
             }
             metrics.oldest_waiting(name.as_str(), counts.oldest.get(name.as_str()).copied());
         }
-        // What is asked of classes that are not there.
+        // Requests of classes that do not exist.
         for phase in Phase::ALL {
             let n = counts.phases.iter().filter(|((_, of), _)| of == phase).map(|(_, n)| n).sum();
             metrics.requests(OTHER, *phase, n);

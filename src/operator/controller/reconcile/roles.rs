@@ -1,4 +1,4 @@
-//! What every class depends on: whether this operator leads, and how long GitHub supports the runner version.
+//! The state that every class depends on: whether this operator leads, and how long GitHub supports the runner version.
 
 use crate::ports::github::RunnerNews;
 use crate::yard::Unit;
@@ -6,7 +6,7 @@ use crate::yard::Unit;
 use super::Loop;
 
 impl Loop {
-    /// Takes in what GitHub says of runner packages, on which the claims and launches of every class depend.
+    /// Takes in GitHub's information about runner packages, on which the claims and launches of every class depend.
     pub(super) fn runner_news(&mut self, news: RunnerNews) {
         let RunnerNews { pinned, latest, ends } = news;
         (self.yard.runner, self.yard.latest, self.yard.ends) = (pinned, latest, ends);
@@ -18,7 +18,7 @@ impl Loop {
         self.ports.metrics.leader(held.is_some());
         match held {
             Some(token) if self.role.lease != Some(token) => {
-                // Launches only after a full list.
+                // Launches need a full list first.
                 self.role.lease = None;
                 self.listing.taken = Some((token, self.ports.clock.elapsed()));
                 let _ = self.listing.triggers.resync.try_send(());

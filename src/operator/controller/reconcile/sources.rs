@@ -31,18 +31,18 @@ pub(super) struct Inputs {
     pub(super) seen: mpsc::Receiver<Seen>,
     pub(super) machines: mpsc::Receiver<Vec<Machine>>,
     pub(super) notices: mpsc::Receiver<Vec<Delivery>>,
-    /// Who sweeps runners at GitHub, and asks which are whose.
+    /// Questions of the garbage collection of runners.
     pub(super) sweeps: mpsc::Receiver<runner_gc::Ask>,
-    /// Who looks for runs that were run again, and asks which are ours.
+    /// Questions of the search for re-runs.
     pub(super) reruns: mpsc::Receiver<reruns::Ask>,
-    /// What GitHub says of runner packages.
+    /// GitHub's information about runner packages.
     pub(super) runner: watch::Receiver<RunnerNews>,
-    /// Requests for a snapshot of the yard; none where another loop answers them.
+    /// Requests for a snapshot of the yard; `None` if another loop serves them.
     pub(super) snapshot_requests: Option<mpsc::Receiver<oneshot::Sender<Snapshot>>>,
 }
 
 impl Inputs {
-    /// Waits for the next request for a snapshot; for ever where another loop answers them.
+    /// Waits for the next request for a snapshot; forever if another loop serves them.
     pub(super) async fn next_request(
         requests: &mut Option<mpsc::Receiver<oneshot::Sender<Snapshot>>>,
     ) -> Option<oneshot::Sender<Snapshot>> {
@@ -56,8 +56,8 @@ impl Inputs {
 /// The background tasks, and the loop's ends of their channels.
 pub(super) struct BackgroundTasks {
     pub(super) tasks: Tasks,
-    /// Follows the table. Runs once the loop knows its role, so that the first list begins after the lease was taken
-    /// and no second one is needed.
+    /// Follows the table. It runs once the loop's role is known, so that the first list begins after the lease was
+    /// taken and no second one is needed.
     pub(super) follower: BoxFuture<'static, ()>,
     pub(super) inputs: Inputs,
     pub(super) lease: ordered_watch::Receiver<Option<u64>>,
@@ -129,7 +129,7 @@ impl BackgroundTasks {
     }
 }
 
-/// Who writes events, and who writes what is over.
+/// Starts the writers of events and of the history.
 fn spawn_history(
     ports: &Ports,
     backlog: &Backlog,
@@ -190,7 +190,7 @@ fn spawn_run_watcher(
     }
 }
 
-/// Who looks for runs that were run again.
+/// Starts the search for runs that were re-run.
 fn spawn_reruns(
     ports: &Ports,
     settings: &Settings,
@@ -221,7 +221,7 @@ fn spawn_reruns(
     requests
 }
 
-/// Who carries credentials to and from GitHub, and who sweeps there what is left of machines that are gone.
+/// Starts the issuer of credentials, and the garbage collection of runners whose machines are gone.
 fn spawn_runner_gc(
     ports: &Ports,
     settings: &Settings,

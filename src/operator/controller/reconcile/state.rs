@@ -1,4 +1,4 @@
-//! What the loop keeps beside the yard, in groups.
+//! The loop's state beside the yard, in groups.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,33 +19,33 @@ use super::clock_skew::ClockSkew;
 use super::intake::vouches;
 use super::stuck::Failing;
 
-/// What is not tried again yet, or left to another operator.
+/// Work that is paused, or left to another operator.
 #[derive(Default)]
 pub(super) struct Postponed {
-    /// What failed last.
+    /// The backoffs of failed actions.
     pub(super) backoffs: Backoffs,
     /// Actions that keep failing, with their reasons.
     pub(super) failing: Failing,
-    /// Since when a standby knows of an action to take.
+    /// Since when a standby has had an action to take.
     pub(super) due: BTreeMap<Unit, Duration>,
-    /// Units whose judgement panicked, and until when they are left alone.
+    /// Units whose judgement panicked, and until when they are skipped.
     pub(super) panicked: BTreeMap<Unit, Duration>,
 }
 
-/// How long the table could be read.
+/// The time for which the table could be read.
 pub(super) struct Reads {
-    /// Monotonic time during which it could.
+    /// Monotonic time during which it could be read.
     pub(super) seen: Duration,
     pub(super) last_look: Duration,
     /// The longest period for which one successful read counts.
     pub(super) vouches: Duration,
 }
 
-/// Lists of the whole table: the one in progress, and those that are asked for.
+/// Lists of the whole table: the one in progress, and the requested ones.
 pub(super) struct Listing {
     /// When the list in progress began, and the keys seen since.
     pub(super) in_flight: Option<(Duration, BTreeSet<RecordId>)>,
-    /// When the lease was taken, until a full list has followed.
+    /// The token and time at which the lease was taken, until a full list has followed.
     pub(super) taken: Option<(u64, Duration)>,
     /// Expired events of a table without time-to-live, with their `expiresAt`.
     pub(super) late: Vec<(RecordId, i64)>,
@@ -54,11 +54,11 @@ pub(super) struct Listing {
     /// When it was requested, by that person's clock.
     pub(super) requested_at: Option<Timestamp>,
     pub(super) triggers: Triggers,
-    /// Why the table can never be listed.
+    /// The error that prevents every list of the table.
     pub(super) refused: Option<StoreError>,
 }
 
-/// What was said already, and what was not acknowledged yet.
+/// Reports already made, and notices not acknowledged yet.
 #[derive(Default)]
 pub(super) struct Reported {
     pub(super) clock_skew: ClockSkew,
@@ -70,15 +70,15 @@ pub(super) struct Reported {
     pub(super) unacknowledged: Vec<Delivery>,
 }
 
-/// What is kept for people and for metrics.
+/// State for people and for metrics.
 pub(super) struct Measures {
-    /// What machines were.
+    /// The history of machines.
     pub(super) history: History,
     pub(super) table: TableName,
     /// When the activity of machines was last counted, and when the sizes of the queues were last read.
     pub(super) measured: Duration,
     pub(super) queues_measured: Option<Duration>,
-    /// What machines cost.
+    /// The prices of machines.
     pub(super) prices: Arc<Prices>,
     /// The last hour of the ledger that this operator closed, or tried to.
     pub(super) closed: Option<Timestamp>,
@@ -86,7 +86,7 @@ pub(super) struct Measures {
     pub(super) live: watch::Sender<runs::Live>,
 }
 
-/// What starts a list or a sweep out of turn.
+/// Triggers of an early list or inventory.
 pub(super) struct Triggers {
     /// Starts a list of the table.
     pub(super) resync: mpsc::Sender<()>,
@@ -95,14 +95,14 @@ pub(super) struct Triggers {
 }
 
 impl Reads {
-    /// Nothing was read yet.
+    /// Creates the state before the first read.
     pub(super) fn new(timing: &Timing, now: Duration) -> Self {
         Self { seen: Duration::ZERO, last_look: now, vouches: vouches(timing.heartbeat, timing.stale) }
     }
 }
 
 impl Listing {
-    /// No list yet, and none asked for.
+    /// Creates the state before the first list.
     pub(super) const fn new(triggers: Triggers) -> Self {
         Self {
             in_flight: None,
@@ -117,7 +117,7 @@ impl Listing {
 }
 
 impl Measures {
-    /// Nothing was measured yet.
+    /// Creates the state before the first measurement.
     pub(super) fn new(
         table: TableName,
         prices: Arc<Prices>,

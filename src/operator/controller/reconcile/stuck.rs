@@ -1,7 +1,7 @@
-//! Which actions can never succeed? One that fails ten times in a row for the same reason (three times where GitHub
-//! refuses) is said in the status of its class, with the records it is about and what a person can do, until it succeeds
-//! or is not planned any more. What a class does for many is counted for each request and each machine, so that nothing
-//! that succeeds between hides it.
+//! Which actions can never succeed? An action that fails ten times in a row for the same reason (three times if GitHub
+//! refuses) is reported in the status of its class, with its records and the fix, until it succeeds or is no longer
+//! planned. The actions of a class for many subjects are counted for each request and each machine, so that successes
+//! in between do not hide a failure.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,13 +14,13 @@ use crate::yard::Unit;
 use super::Loop;
 use super::backoffs::subjects;
 
-/// How long a failure counts as the one before, where others are tried between.
+/// How long a failure counts as the previous one, if others are tried in between.
 const FORGOTTEN: Duration = Duration::from_secs(600);
 
-/// What failed: the unit that planned it, the action's kind, and whom it is about.
+/// The failed action: the unit that planned it, its kind, and its subject.
 type Of = (Unit, &'static str, Unit);
 
-/// How often something failed in a row for the same reason, and when it last did.
+/// The number of consecutive failures for the same reason, and the time of the last one.
 #[derive(Debug)]
 pub(super) struct Failed {
     reason: &'static str,
@@ -28,11 +28,11 @@ pub(super) struct Failed {
     at: Duration,
 }
 
-/// What fails, by the unit that plans it.
+/// The failing actions, by the unit that plans them.
 pub(super) type Failing = BTreeMap<Unit, BTreeMap<(&'static str, Unit), Failed>>;
 
 impl Loop {
-    /// Notes that an action failed.
+    /// Records that an action failed.
     pub(super) fn failed(&mut self, unit: &Unit, action: &Planned, failure: &Failure) {
         if failure.passes() {
             return;
@@ -65,7 +65,7 @@ impl Loop {
         }
     }
 
-    /// Notes that an action of this kind was carried out.
+    /// Records that an action of this kind succeeded.
     pub(super) fn succeeded(&mut self, unit: &Unit, action: &Planned) {
         if self.postponed.failing.is_empty() {
             return;
@@ -75,8 +75,8 @@ impl Loop {
         }
     }
 
-    /// What a unit does not plan any more is not stuck. A class that does something for many does it for others first
-    /// while one rests: that one is stuck until nobody can plan it.
+    /// Drops failures of actions that a unit no longer plans. A class that acts for many serves others first while one
+    /// backs off: that one remains stuck until it cannot be planned any more.
     pub(super) fn planned(&mut self, unit: &Unit, plan: &Plan) {
         let Some(failing) = self.postponed.failing.get(unit) else { return };
         let busy = plan.waits.iter().any(|wait| wait.reason == WaitReason::Busy);
@@ -93,7 +93,7 @@ impl Loop {
         }
     }
 
-    /// Whether a class may still do something for a request, or with a machine.
+    /// Returns whether a class may still act for a request, or with a machine.
     fn may_be_planned(&self, subject: &Unit) -> bool {
         match subject {
             Unit::Request(key) => self.yard.request(key).is_some_and(|request| !request.phase().is_final()),
@@ -121,7 +121,7 @@ impl Loop {
         }
     }
 
-    /// The class whose status speaks of a unit.
+    /// Returns the class whose status reports on a unit.
     fn class_of_unit(&self, unit: &Unit) -> Option<ClassName> {
         match unit {
             Unit::Class(class) => Some(class.clone()),

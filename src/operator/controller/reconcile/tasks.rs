@@ -1,5 +1,5 @@
-//! Every task of an operator, in one place. None outlives it: actions and short calls are finished when it stops, what
-//! may last is broken off, and an operator that is dropped takes all of them with it.
+//! All tasks of an operator. None outlives it: actions and short calls are finished when it stops, long calls are
+//! cancelled, and dropping the operator aborts all of them.
 
 use std::time::Duration;
 
@@ -13,11 +13,11 @@ const FINISH: Duration = Duration::from_secs(5);
 
 /// The tasks of one operator.
 pub(super) struct Tasks {
-    /// Actions in progress; the loop takes in what comes of them.
+    /// Actions in progress; the loop takes in their results.
     pub(super) actions: JoinSet<Done>,
-    /// Calls beside the loop that nobody waits for.
+    /// Calls beside the loop whose results are not awaited.
     calls: JoinSet<()>,
-    /// What lasts as long as the operator: lease, table watch and pollers.
+    /// Tasks that last as long as the operator: lease, table watch and pollers.
     lasting: JoinSet<()>,
     /// The removal of old events, which is slow: one at a time.
     pub(super) removing: Option<AbortHandle>,
@@ -25,7 +25,7 @@ pub(super) struct Tasks {
 }
 
 impl Tasks {
-    /// No tasks yet; calls that may last end with `stop`.
+    /// Creates an empty set; long calls end with `stop`.
     pub(super) fn new(stop: CancellationToken) -> Self {
         let (actions, calls, lasting) = (JoinSet::new(), JoinSet::new(), JoinSet::new());
         Self { actions, calls, lasting, removing: None, stop }
@@ -37,14 +37,14 @@ impl Tasks {
         self.lasting.spawn(task);
     }
 
-    /// Starts a short call, which an operator that stops waits for.
+    /// Starts a short call, which a stopping operator waits for.
     pub(super) fn spawn(&mut self, call: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
-        // Forgets ended tasks, so that the set holds only running ones.
+        // Drops ended tasks, so that the set holds only running ones.
         while self.calls.try_join_next().is_some() {}
         self.calls.spawn(call)
     }
 
-    /// Starts a call that may last, which an operator that stops breaks off.
+    /// Starts a long call, which a stopping operator cancels.
     pub(super) fn spawn_long(&mut self, call: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
         let stop = self.stop.clone();
         self.spawn(async move {
@@ -52,7 +52,7 @@ impl Tasks {
         })
     }
 
-    /// Waits for the calls in progress, for a while. Stop comes first.
+    /// Waits for the calls in progress, for a while. Call it after the stop.
     pub(super) async fn finish_calls(&mut self) {
         let ended = async { while self.calls.join_next().await.is_some() {} };
         if tokio::time::timeout(FINISH, ended).await.is_err() {
@@ -61,7 +61,8 @@ impl Tasks {
         }
     }
 
-    /// Waits for what lasts as long as the operator. Stop comes first, and the end of the loop's channels.
+    /// Waits for the tasks that last as long as the operator. Call it after the stop and after the loop's channels are
+    /// dropped.
     pub(super) async fn finish_lasting(mut self) {
         while self.lasting.join_next().await.is_some() {}
     }

@@ -1,4 +1,4 @@
-//! Which units depend on what an action holds?
+//! Which units depend on the slots of an action?
 
 use crate::model::{ClassName, RecordId, Slot};
 use crate::yard::{Unit, Yard};
@@ -6,7 +6,7 @@ use crate::yard::{Unit, Yard};
 use super::Loop;
 
 impl Loop {
-    /// The class whose decisions depend on a slot.
+    /// Returns the class whose decisions depend on a slot.
     pub(super) fn class_of(&self, slot: &Slot) -> Option<ClassName> {
         let id = match slot {
             Slot::Queue(class) | Slot::Launches(class) => return Some(class.clone()),
@@ -29,7 +29,7 @@ impl Loop {
     }
 }
 
-/// The unit that a slot belongs to.
+/// Returns the unit that a slot belongs to.
 pub(super) fn unit_of(slot: &Slot) -> Option<Unit> {
     match slot {
         Slot::Queue(class) | Slot::Launches(class) => Some(Unit::Class(class.clone())),

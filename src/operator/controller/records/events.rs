@@ -11,7 +11,7 @@ use crate::model::history::HistoryLine;
 use crate::model::{AttributeValue, Event, Guard, Item, Record, RecordId, Write};
 use crate::ports::Store;
 
-/// Most events in one batch (DynamoDB, `BatchWriteItem`).
+/// Maximum number of events in one batch (DynamoDB, `BatchWriteItem`).
 const BATCH: usize = 25;
 /// Capacity of the queue of events.
 const WAITING: usize = 10_000;
@@ -26,7 +26,8 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// The handle, and the writer to run. The writer ends when the last handle is dropped and everything is written.
+    /// Returns the handle, and the writer to run. The writer ends when the last handle is dropped and everything is
+    /// written.
     pub(crate) fn start(
         store: Arc<dyn Store>,
         history: Option<(HistoryTable, Backlog)>,
@@ -45,10 +46,10 @@ impl Events {
     }
 }
 
-/// How long a table that deletes by itself is given for it, in seconds (DynamoDB deletes within a few days).
+/// How long a table with time-to-live is given to delete an event, in seconds (DynamoDB deletes within a few days).
 const OVERDUE: i64 = 3 * 24 * 3600;
 
-/// An event that should long be gone, by its key and its `expiresAt`: this table does not delete by itself.
+/// Returns the key and `expiresAt` of an event that should have been deleted: this table has no time-to-live.
 pub(crate) fn left_over(item: &Item, now: i64) -> Option<(RecordId, i64)> {
     let key = RecordId::of(item).filter(RecordId::is_event)?;
     let AttributeValue::N(expires_at) = item.get("expiresAt")? else { return None };
@@ -56,7 +57,7 @@ pub(crate) fn left_over(item: &Item, now: i64) -> Option<(RecordId, i64)> {
     Some((key, expires_at))
 }
 
-/// Removes events that outlived their time, each on its `expiresAt`. What fails is seen again by the next list.
+/// Deletes expired events, each conditional on its `expiresAt`. Failures are retried after the next list.
 pub(crate) async fn remove(store: Arc<dyn Store>, late: Vec<(RecordId, i64)>) {
     for (key, expires_at) in late {
         let write = Write::delete(key, Guard::ExpiresAt(expires_at));
@@ -66,7 +67,8 @@ pub(crate) async fn remove(store: Arc<dyn Store>, late: Vec<(RecordId, i64)>) {
     }
 }
 
-/// Writes events to the history table; whether all of them were taken. Where not, the yard's table takes them.
+/// Writes events to the history table and returns whether all of them were written. If not, they are written to the
+/// yard's table.
 async fn kept(history: Option<&(HistoryTable, Backlog)>, batch: &[Item]) -> bool {
     let Some((table, _)) = history.filter(|(table, backlog)| table.events && backlog.is_there()) else {
         return false;

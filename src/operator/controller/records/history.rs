@@ -1,6 +1,7 @@
-//! Brings what is over into the history table. The records of the yard's table are the outbox: whoever leads writes
-//! the lines of what they show, under keys that everybody gives them alike, and the lease says up to which moment all
-//! of them were written. Nothing waits for the history table; while it is away the lines wait here, and in the records.
+//! Writes finished activity to the history table. The records of the yard's table are the outbox: the leader writes the
+//! lines of their finished activity, under keys that every operator derives alike, and the lease stores the time up to
+//! which all of them were written. Nothing waits for the history table; while it is unavailable the lines wait here,
+//! and in the records.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,17 +16,17 @@ use crate::model::history::HistoryLine;
 use crate::model::{Item, Key, millis};
 use crate::ports::{Clock, Store, StoreError};
 
-/// Most lines in one batch (DynamoDB, `BatchWriteItem`).
+/// Maximum number of lines in one batch (DynamoDB, `BatchWriteItem`).
 const BATCH: usize = 25;
-/// Most lines that wait here; the others wait in their records.
+/// Maximum number of lines that wait here; the others wait in their records.
 const WAITING: usize = 10_000;
-/// What is over becomes known to the leader within a list and this: a write may take long, and clocks differ.
+/// The leader learns of finished activity within a list and this margin: a write may take long, and clocks differ.
 const MARGIN: SignedDuration = SignedDuration::from_secs(60);
-/// The same while a record cannot be read, which may show what is over and not told yet.
+/// The margin while a record is unreadable, which may contain finished activity that is not delivered yet.
 const UNREAD: SignedDuration = SignedDuration::from_hours(1);
-/// How often a table that is not there is looked for.
+/// The interval at which a missing table is looked for.
 const LOOK: Duration = Duration::from_secs(60);
-/// The pause after a write that failed, at first and at most.
+/// The first and the longest pause after a failed write.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 /// The history table of a yard.
@@ -33,21 +34,21 @@ const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs
 pub struct HistoryTable {
     /// The table.
     pub store: Arc<dyn Store>,
-    /// Whether events go there too.
+    /// Whether events are written there too.
     pub events: bool,
     /// How long a line is kept, in seconds.
     pub keep: i64,
 }
 
-/// What is known of the history table.
+/// The known state of the history table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Table {
-    /// Nothing yet.
+    /// Not known yet.
     #[default]
     Unknown,
-    /// There is none: nothing is written, and records keep nothing for it.
+    /// It does not exist: nothing is written, and records keep nothing for it.
     Missing,
-    /// It takes lines.
+    /// It exists and accepts lines.
     There,
 }
 
@@ -56,7 +57,7 @@ enum Table {
 pub(crate) struct Backlog {
     lines: Arc<Mutex<Lines>>,
     wake: Arc<Notify>,
-    /// Told when the history begins, so that the lease says so at once.
+    /// Notified when the history begins, so that the lease stores it at once.
     begun: Arc<Notify>,
     keep: i64,
 }
@@ -64,17 +65,17 @@ pub(crate) struct Backlog {
 #[derive(Default)]
 struct Lines {
     table: Table,
-    /// Everything that was over at this time is in the history table.
+    /// All activity that had ended at this time is in the history table.
     delivered: Option<Timestamp>,
     waiting: BTreeMap<Key, (Timestamp, Item)>,
-    /// Lines that were written and were over after `delivered`.
+    /// Written lines about activity that ended after `delivered`.
     written: BTreeMap<Key, Timestamp>,
-    /// Lines were left to their records.
+    /// Whether lines were left to their records.
     full: bool,
 }
 
 impl Backlog {
-    /// No lines; without a history table, none ever.
+    /// Creates an empty backlog; without a history table it accepts no lines.
     pub(crate) fn new(table: Option<&HistoryTable>) -> Self {
         let missing = if table.is_some() { Table::Unknown } else { Table::Missing };
         let lines = Lines { table: missing, ..Lines::default() };
@@ -86,24 +87,25 @@ impl Backlog {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The moment up to which everything was delivered, for the lease.
+    /// Returns the time up to which everything was delivered, for the lease.
     pub(crate) fn delivered(&self) -> Option<Timestamp> {
         self.lines().delivered
     }
 
-    /// Waits until the history begins: the lease must say so, or what is over until its next renewal is in no history
-    /// when its holder ends.
+    /// Waits until the history begins: the lease must store it, or activity that ends before its next renewal is lost
+    /// when its holder dies.
     pub(crate) async fn begins(&self) {
         self.begun.notified().await;
     }
 
-    /// Takes in what the lease says when it is taken.
+    /// Takes over the mark of a newly taken lease.
     pub(crate) fn inherited(&self, delivered: Option<Timestamp>) {
         let mut lines = self.lines();
         lines.delivered = lines.delivered.max(delivered);
     }
 
-    /// What records may forget: all that was delivered, and everything where there is no history.
+    /// Returns the time up to which records may drop activity: up to the delivered mark, or everything if there is no
+    /// history.
     pub(crate) fn forgettable(&self, now: Timestamp) -> Option<Timestamp> {
         let lines = self.lines();
         match (lines.table, lines.delivered) {
@@ -113,17 +115,17 @@ impl Backlog {
         }
     }
 
-    /// From when on what is over is wanted; none while there is no history.
+    /// Returns the time from which finished activity is wanted; `None` while there is no history.
     pub(crate) fn wanted(&self) -> Option<Timestamp> {
         self.lines().delivered
     }
 
-    /// Whether the history table takes what is written.
+    /// Returns whether the history table accepts lines.
     pub(crate) fn is_there(&self) -> bool {
         self.lines().table == Table::There
     }
 
-    /// Adds a line, once; one that the mark has passed only where it is `news`, told by a record that was written late.
+    /// Adds a line once. A line before the mark is added only if it is `news` from a record that was written late.
     pub(crate) fn offer(&self, line: &HistoryLine, news: bool) {
         let (at, key) = (line.at(), line.key());
         let mut lines = self.lines();
@@ -141,9 +143,9 @@ impl Backlog {
         self.wake.notify_one();
     }
 
-    /// Moves the mark on, by a leader whose last complete list of the table began at `listed`, and which could read
-    /// all records or not. Returns whether all that the records show must be offered: at the beginning, and after lines
-    /// were left to their records.
+    /// Advances the mark, by a leader whose last complete list of the table began at `listed`, with or without
+    /// unreadable records. Returns whether all lines of all records must be offered again: at the beginning, and after
+    /// lines were left to their records.
     pub(crate) fn advance(&self, listed: Timestamp, all_read: bool) -> bool {
         let (listed, mut lines) = (millis(listed), self.lines());
         if lines.full {
@@ -180,7 +182,7 @@ impl Backlog {
     }
 }
 
-/// Writes the lines until stopped; what is left then is written by the next leader.
+/// Writes the lines until stopped; the next leader writes the rest.
 pub(crate) async fn run(
     table: HistoryTable,
     backlog: Backlog,
@@ -221,11 +223,11 @@ pub(crate) async fn run(
             () = slept => {}
         }
     }
-    // Once more: an operator that ends in peace leaves nothing to do.
+    // Once more, so that an operator that stops regularly leaves no lines behind.
     while matches!(deliver(&table, &backlog, &clock).await, Ok(true)) {}
 }
 
-/// Writes one batch; whether there was one.
+/// Writes one batch and returns whether there was one.
 async fn deliver(
     table: &HistoryTable,
     backlog: &Backlog,
@@ -257,7 +259,7 @@ async fn deliver(
     Ok(true)
 }
 
-/// Looks whether there is a history table; whether to look again later.
+/// Checks whether the history table exists, and returns whether to check again later.
 async fn look(table: &HistoryTable, backlog: &Backlog) -> bool {
     match table.store.query("history#", "", None).await {
         Ok(_) => {

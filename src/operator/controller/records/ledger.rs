@@ -1,8 +1,8 @@
-//! Closes the hours of the ledger: what the machines of each class did in an hour is written once, to the history table,
-//! under a key that only its first writer gets. What becomes known later is a line of its own that is added.
+//! Closes the hours of the ledger: the activity of each class's machines in an hour is written once, to the history
+//! table, under a key that only its first writer gets. Later findings are added as lines of their own.
 //!
-//! *Guarantees*: however many operators close an hour, at the same time or after one another, its lines add up to what
-//! it was as the last of them knew it.
+//! *Guarantees*: however many operators close an hour, concurrently or one after another, its lines add up to the hour
+//! as the last of them saw it.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -13,18 +13,18 @@ use crate::ports::{Store, StoreError};
 
 /// How long after its end an hour is closed: lines of machines are written late.
 const AFTER: SignedDuration = SignedDuration::from_mins(15);
-/// How many hours are looked at each time: the last one, and those before it for what came late.
+/// Number of hours that are examined each time: the last one, and those before it for late lines.
 pub(crate) const HOURS: i64 = 3;
-/// How many are looked at by whoever begins.
+/// Number of hours that a new leader examines.
 pub(crate) const DAY: i64 = 24;
 
-/// The last hours that can be closed, the oldest first.
+/// Returns the last hours that can be closed, oldest first.
 pub(crate) fn hours(now: Timestamp, how_many: i64) -> impl Iterator<Item = Timestamp> {
     let last = (now - AFTER).as_second().div_euclid(3600) - 1;
     (last - how_many + 1..=last).filter_map(|hour| Timestamp::from_second(hour * 3600).ok())
 }
 
-/// Closes hours by what the history says and what is known beside it.
+/// Closes hours from the history and the known activity beside it.
 ///
 /// # Errors
 /// The history table cannot be read or written.
@@ -45,7 +45,7 @@ pub(crate) async fn close_all(
     close(store, hours.iter().copied(), &lines, prices, keep).await
 }
 
-/// The stretches of machines' lives that were over in an hour, as the history has them.
+/// Reads the periods of machines' lives that ended in an hour from the history.
 async fn over_in(store: &dyn Store, hour: Timestamp) -> Result<Vec<MachineLine>, StoreError> {
     // The sort keys of a day's lines begin with their times.
     let begin = hour.to_string();
@@ -61,7 +61,7 @@ async fn over_in(store: &dyn Store, hour: Timestamp) -> Result<Vec<MachineLine>,
     Ok(lines)
 }
 
-/// All items of a partition whose sort keys begin so.
+/// Reads all items of a partition whose sort keys begin with a prefix.
 async fn all(store: &dyn Store, pk: &str, prefix: &str) -> Result<Vec<Item>, StoreError> {
     let (mut items, mut after) = (Vec::new(), None);
     loop {
@@ -74,10 +74,10 @@ async fn all(store: &dyn Store, pk: &str, prefix: &str) -> Result<Vec<Item>, Sto
     }
 }
 
-/// Writes what is not written yet of some hours; returns how many lines were.
+/// Writes the missing lines of some hours and returns their number.
 ///
 /// # Errors
-/// The history table cannot be read or written. What was written stays, and the next call goes on.
+/// The history table cannot be read or written. Lines already written remain, and the next call continues.
 pub(crate) async fn close(
     store: &dyn Store,
     hours: impl Iterator<Item = Timestamp>,
@@ -92,7 +92,7 @@ pub(crate) async fn close(
         for line in missing(store, hour, &entries, prices).await? {
             match store.write(&Write::create(line.key(), line.to_item(keep))).await {
                 Ok(_) => written += 1,
-                // Somebody else wrote it; the next look adds what is different.
+                // Another writer was first; the next pass adds the difference.
                 Err(StoreError::Refused { .. }) => {}
                 Err(error) => return Err(error),
             }
@@ -101,7 +101,7 @@ pub(crate) async fn close(
     Ok(written)
 }
 
-/// The lines that an hour lacks.
+/// Returns the lines that an hour lacks.
 async fn missing(
     store: &dyn Store,
     hour: Timestamp,
@@ -110,7 +110,7 @@ async fn missing(
 ) -> Result<Vec<HourLine>, StoreError> {
     let before = written(store, hour).await?;
     let mut now = ledger::close(entries, hour, prices);
-    // A class that had machines as it was written, and has none as it is known now.
+    // A class that had machines when it was written, and has none by present knowledge.
     for old in &before {
         if now.iter().all(|line| line.resource_class != old.resource_class) {
             now.push(HourLine { correction: 0, parts: Vec::new(), ..old.clone() });
@@ -124,7 +124,7 @@ async fn missing(
     Ok(now.into_iter().filter_map(lacks).collect())
 }
 
-/// The lines that were written of an hour. What a newer program wrote and cannot be read is left out.
+/// Reads the lines of an hour. Unreadable lines of a newer program are omitted.
 async fn written(store: &dyn Store, hour: Timestamp) -> Result<Vec<HourLine>, StoreError> {
     let (pk, prefix) = hour_lines(hour);
     let items = all(store, &pk, &prefix).await?;
@@ -205,7 +205,7 @@ mod tests {
         let all = written(&store, at(0)).await.unwrap();
         assert_eq!((&all[..1], all.len()), (first.as_slice(), 2));
         assert_eq!(seconds(&store).await, (2, 3900));
-        // Nothing of it was true: a correction takes it back.
+        // None of it was true: a correction reverses it.
         close(&store, hour(), &[], &prices, 86_400).await.unwrap();
         assert_eq!(seconds(&store).await, (3, 0));
     }

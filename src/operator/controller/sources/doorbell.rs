@@ -1,5 +1,5 @@
-//! Waits for rings of the doorbell while this operator holds the lease, and has the watch of the table look at once. The
-//! stream shows a write some time after it was made, so a ring is followed by several looks, soon one after the other.
+//! Waits for rings of the doorbell while this operator holds the lease, and makes the watch of the table look at once.
+//! The stream returns a write some time after it was made, so a ring is followed by several looks in short succession.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use crate::controller::{Bell, ordered_watch};
 use crate::ports::QueueError;
 
-/// The pauses after each look that follows a ring. However often it rings, a shard is read ten times a second at most,
+/// The pauses after each look that follows a ring. However often it rings, a shard is read at most ten times a second,
 /// as by two readers at the watch's own interval.
 const PAUSES: [Duration; 5] = [
     Duration::from_millis(50),
@@ -18,7 +18,7 @@ const PAUSES: [Duration; 5] = [
     Duration::from_millis(150),
     Duration::from_millis(150),
 ];
-/// A wait that finds nothing lasts longer than this, unless the service does not wait.
+/// A wait without a ring lasts longer than this, unless the service does not wait.
 const SHORT: Duration = Duration::from_secs(1);
 /// First pause after a failure.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -67,7 +67,7 @@ pub(crate) async fn run(
     let _ = shutdown.run_until_cancelled(listening).await;
 }
 
-/// Nothing is lost but time: the watch sees every intent at its next look.
+/// Logs a failure of the doorbell. Only time is lost: the watch sees every intent at its next look.
 fn report(error: &QueueError) {
     match error {
         QueueError::Missing => tracing::info!(
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
     use crate::ports::Doorbell;
 
-    /// A bell that answers as scripted, each time after a second of waiting, and then waits in vain.
+    /// A bell that responds as scripted, each time after a second, and then waits forever.
     #[derive(Default)]
     struct Scripted {
         answers: Mutex<VecDeque<Result<bool, QueueError>>>,
@@ -135,7 +135,7 @@ mod tests {
     }
 
     impl Listener {
-        /// The looks within this time, each counted where it is at most one a millisecond.
+        /// Counts the looks within this time, at most one per millisecond.
         async fn looks_within(&mut self, time: Duration) -> usize {
             let (until, mut looks) = (Instant::now() + time, 0);
             while tokio::time::timeout_at(until, self.looks.changed()).await.is_ok_and(|seen| seen.is_ok()) {

@@ -13,11 +13,11 @@ use tokio_util::sync::CancellationToken;
 use crate::model::{Item, RecordId};
 use crate::ports::{Change, Clock, Store, StoreError, Watch};
 
-/// What the follower sends to the loop.
+/// A message of the follower to the loop.
 pub(crate) enum Seen {
     /// A list of the table begins, at this moment of the monotonic clock.
     ListBegins(Duration),
-    /// Some records of the list, and the permit of this page among those that wait for the loop.
+    /// Some records of the list, and the page's permit in the limit of pages that wait for the loop.
     Page(Vec<Item>, OwnedSemaphorePermit),
     /// The list is complete: these are its keys.
     ListEnds(BTreeSet<RecordId>),
@@ -29,8 +29,8 @@ pub(crate) enum Seen {
     Blind(StoreError),
 }
 
-/// Most pages of a list that may wait for the loop: each is a megabyte on the wire, and several once it is parsed.
-/// Beside them a list keeps its keys.
+/// Maximum number of pages of a list that may wait for the loop: each is a megabyte on the wire, and several once it is
+/// parsed. In addition a list keeps its keys.
 const PAGES: usize = 2;
 /// First pause between attempts while the table cannot be read.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -78,7 +78,7 @@ impl Follower {
     async fn lists(&self, triggers: &mut mpsc::Receiver<()>) -> Option<()> {
         let mut pause = pauses();
         loop {
-            // The list serves all triggers before it began.
+            // The list serves all earlier triggers.
             while triggers.try_recv().is_ok() {}
             let wait = if self.list().await? {
                 pause = pauses();
@@ -137,7 +137,7 @@ impl Follower {
         loop {
             let permit = permits.clone().acquire_owned().await.ok()?;
             match self.store.list(after.as_ref()).await {
-                // The loop knows what was removed since the list began.
+                // The loop tracks removals since the list began.
                 Ok(page) => {
                     // Events outnumber all other records, and nothing depends on whether they still exist.
                     keys.extend(page.items.iter().filter_map(RecordId::of).filter(|key| !key.is_event()));
@@ -157,7 +157,7 @@ impl Follower {
     }
 }
 
-/// Pauses between attempts, each twice as long as the one before.
+/// Returns the pauses between attempts, each twice as long as the previous one.
 fn pauses() -> ExponentialBackoff {
     let pauses = ExponentialBuilder::new().with_min_delay(PAUSE).with_max_delay(PAUSE_MOST);
     pauses.without_max_times().build()
@@ -175,7 +175,7 @@ mod tests {
     use crate::model::AttributeValue;
     use runyard_fakes::{MemoryStore, TokioClock};
 
-    /// A follower of this table, and what it tells the loop.
+    /// Returns a follower of this table, and the receiver of its messages.
     fn follower(store: &MemoryStore, shutdown: &CancellationToken) -> (Follower, mpsc::Receiver<Seen>) {
         let clock = Arc::new(TokioClock::starting(jiff::Timestamp::UNIX_EPOCH));
         let (sender, received) = mpsc::channel(256);
@@ -198,7 +198,7 @@ mod tests {
         let (_trigger, triggers) = mpsc::channel(1);
         let following = tokio::spawn(follower.run(triggers));
         assert!(matches!(received.recv().await, Some(Seen::ListBegins(_))));
-        // Looks that found nothing come in between.
+        // Empty looks come in between.
         let mut waiting = VecDeque::new();
         let mut next = |received: &mut mpsc::Receiver<Seen>| {
             while let Ok(seen) = received.try_recv() {

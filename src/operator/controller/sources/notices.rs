@@ -1,5 +1,5 @@
 //! Receives EC2's notices about machines while this operator holds the lease. A message is acknowledged once nothing
-//! remains to be done about it, so that the successor of an operator that died receives it again.
+//! remains to be done about it, so that the successor of a dead operator receives it again.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What is wrong at GitHub before the first job, each with the way out of it.
+//! Problems at GitHub before the first job, each with its fix.
 
 use serde_json::{Value, json};
 
@@ -39,7 +39,7 @@ fn registration() -> Reply {
     json(201, json!({"token": "AAAA", "expires_at": IN_AN_HOUR}))
 }
 
-/// Both of an installation's token: where it is, and the token.
+/// Appends the replies to both uses of an installation's token: the installation, and the token.
 fn registers(replies: Vec<Reply>) -> Vec<Reply> {
     replies.into_iter().chain([installation(all()), token(), registration()]).collect()
 }

@@ -1,4 +1,4 @@
-//! A GitHub App as seen on the wire: what it signs, what it asks for, what it keeps and when it asks again.
+//! A GitHub App on the wire: its signatures, its requests, its cached tokens and their renewal.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -27,7 +27,7 @@ impl TestApp {
         let pair = KeyPair::generate(KeySize::Rsa2048).unwrap();
         let der: aws_lc_rs::encoding::Pkcs8V1Der<'_> = pair.as_der().unwrap();
         let body = BASE64_STANDARD.encode(der.as_ref());
-        // Put together here so that no scanner takes this file for a leaked key.
+        // Assembled here so that no scanner reports this file as a leaked key.
         let pem = format!("-----BEGIN {0}-----\n{body}\n-----END {0}-----\n", "PRIVATE KEY");
         Self { pem, public: pair.public_key().as_ref().to_vec() }
     }
@@ -45,7 +45,7 @@ impl TestApp {
         self.signed(request).expect("an assertion of this App")
     }
 
-    /// What this App's key has signed; none when it was another.
+    /// Returns the claims signed with this App's key; `None` if another key was used.
     fn signed(&self, request: &str) -> Option<serde_json::Value> {
         let token = request.lines().find_map(|l| l.strip_prefix("authorization: Bearer ")).unwrap();
         let mut validation = Validation::new(Algorithm::RS256);

@@ -1,5 +1,5 @@
-//! What a bad day of GitHub looks like on the wire: a scripted server says each wrong thing once, and the adapter must
-//! make of it exactly what somebody acts on.
+//! Faults of GitHub on the wire: a scripted server gives each wrong response once, and the adapter must map it exactly
+//! to the error that its callers act on.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -90,7 +90,7 @@ async fn a_server_that_never_answers_costs_one_deadline() {
 
 #[tokio::test]
 async fn a_closed_port_is_unreachable() {
-    // Bound and not listened on: refused, and nobody else's port meanwhile.
+    // Bound without listening: connections are refused, and nobody else gets the port meanwhile.
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let url = format!("http://{}", socket.local_addr().unwrap());

@@ -1,4 +1,5 @@
-//! Each verb we ask of GitHub, met by each way in which an answer can be wrong: a table, so that no cell is forgotten.
+//! Every verb that we call at GitHub against every kind of wrong response: a table, so that no combination is
+//! forgotten.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +31,7 @@ const VERBS: [Verb; 8] = [
     Verb::Run,
 ];
 
-/// An id that a double cannot hold.
+/// An id that a double cannot represent.
 const LARGE: u64 = 9_007_199_254_740_993;
 
 async fn call(github: &RestGitHub, verb: Verb) -> Result<u64, GitHubError> {
@@ -69,7 +70,7 @@ fn refused(status: u16, headers: &'static [&'static str]) -> Box<dyn Fn() -> Rep
     Box::new(move || say(status, &all, r#"{"message":"no"}"#))
 }
 
-/// A wrong answer, what it means, and for which verbs it means something else.
+/// A wrong response, its meaning, and the verbs for which it means something else.
 type Row = (&'static str, Box<dyn Fn() -> Reply>, &'static str, &'static [(Verb, &'static str)]);
 
 fn rows(elsewhere: &str) -> Vec<Row> {
@@ -105,7 +106,7 @@ async fn every_verb_makes_of_every_fault_what_somebody_acts_on() {
     let other = Scripted::serve(Vec::new()).await;
     for (fault, reply, usual, exceptions) in rows(&other.url) {
         for verb in VERBS {
-            // A removal that meets "not found" asks once more whether it sees anything at all.
+            // A removal that gets "not found" checks once more whether the scope is visible at all.
             let server = Scripted::serve(vec![reply(), reply()]).await;
             let origin = ApiUrl::parse(&server.url).unwrap();
             let deadline = if fault == "never" { Duration::from_millis(50) } else { Duration::from_secs(10) };

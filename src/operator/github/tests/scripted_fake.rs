@@ -1,4 +1,4 @@
-//! An HTTP server for the adapter's tests: each connection gets the next reply of a script, and what was asked is kept.
+//! An HTTP server for the adapter's tests: each connection gets the next reply of a script, and requests are recorded.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -11,13 +11,13 @@ use crate::github::{ApiUrl, Credential, RestGitHub};
 
 pub(crate) const JSON: &str = "content-type: application/json; charset=utf-8";
 
-/// What the server does with one connection.
+/// The server's reaction to one connection.
 pub(crate) enum Reply {
-    /// Status line and headers, then a body.
+    /// Sends status line and headers, then a body.
     Say(u16, Vec<String>, String),
-    /// Accepts and never answers.
+    /// Accepts and never responds.
     Hang,
-    /// Accepts and hangs up.
+    /// Accepts and closes the connection.
     Close,
 }
 

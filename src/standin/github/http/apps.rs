@@ -1,5 +1,5 @@
-//! GitHub Apps over HTTP: the page that takes a manifest, the conversion of its code, and what an App asks in its own
-//! name. Only the page is invented: it takes what a browser would send after a person has agreed.
+//! GitHub Apps over HTTP: the page that takes a manifest, the conversion of its code, and the calls of an App in its
+//! own name. Only the page is invented: it accepts the request that a browser would send after a person has agreed.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ use super::super::state::{App, Installation, Manifest, Refusal};
 use super::rest::parse;
 use super::{Served, bearer, render};
 
-/// The account of whoever has no organisation.
+/// The account of a person without an organisation.
 const PERSON: &str = "octocat";
 
 pub(super) fn routes() -> Router<Served> {
@@ -60,9 +60,9 @@ async fn propose(
     accept(&served, &org, &query, &form)
 }
 
-/// A person agrees: back to where the manifest says, with the code, and the state as it came.
+/// Accepts a manifest on a person's behalf: redirects to the manifest's address, with the code and the unchanged state.
 fn accept(served: &Served, owner: &str, query: &OwnState, form: &str) -> Result<Response, StandInFailure> {
-    // The body of a form is written as a query is.
+    // The body of a form has the syntax of a query.
     let form = reqwest::Url::parse(&format!("http://form/?{form}")).map_err(|_| Refusal::NotFound)?;
     let manifest = form.query_pairs().find(|(name, _)| name == "manifest").ok_or(Refusal::NotFound)?;
     let manifest: Manifest = parse(&manifest.1)?;
@@ -89,7 +89,7 @@ async fn convert(State(served): State<Served>, Path(code): Path<String>) -> Resu
     let broken = || Refusal::Invalid("no key can be made".to_owned());
     let pair = KeyPair::generate(KeySize::Rsa2048).map_err(|_| broken())?;
     let private: aws_lc_rs::encoding::Pkcs8V1Der<'_> = pair.as_der().map_err(|_| broken())?;
-    // Put together here so that no scanner takes this file for a leaked key.
+    // Assembled here so that no scanner mistakes this file for a leaked key.
     let body = BASE64_STANDARD.encode(private.as_ref());
     let pem = format!("-----BEGIN {0}-----\n{body}\n-----END {0}-----\n", "PRIVATE KEY");
     let public = BASE64_STANDARD.encode(pair.public_key().as_ref());
@@ -104,7 +104,7 @@ async fn convert(State(served): State<Served>, Path(code): Path<String>) -> Resu
     Ok((StatusCode::CREATED, Json(body)).into_response())
 }
 
-/// Who asks: the App whose key signed the assertion.
+/// Returns the calling App: the one whose key signed the assertion.
 fn app_of(served: &Served, headers: &HeaderMap) -> Result<App, StandInFailure> {
     #[derive(Deserialize)]
     struct Claims {
@@ -112,7 +112,7 @@ fn app_of(served: &Served, headers: &HeaderMap) -> Result<App, StandInFailure> {
     }
     let assertion = bearer(headers).ok_or(Refusal::Unauthorized)?;
     let mut validation = Validation::new(Algorithm::RS256);
-    // Its times are by the clock of this stand-in's world, which a test may have stopped.
+    // Its times are by the stand-in's clock, which a test may have stopped.
     validation.validate_exp = false;
     let issuer = jsonwebtoken::dangerous::insecure_decode::<Claims>(assertion)
         .map_err(|_| Refusal::Unauthorized)?

@@ -1,5 +1,5 @@
-//! Records the API's requests and answers, one JSON object per line, if a file exists for them, so that a whole day can
-//! be checked against GitHub's published description. Tokens are left out.
+//! Records the API's requests and responses, one JSON object per line, if a file exists for them, so that a whole day
+//! can be checked against GitHub's published description. Tokens are left out.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -17,21 +17,21 @@ use crate::github::state::Refusal;
 
 /// The file's name, beside the stand-in's state.
 const FILE: &str = "exchanges.jsonl";
-/// Largest body of a request that is taken, in bytes.
+/// Largest accepted body of a request, in bytes.
 const LARGEST: usize = 1 << 20;
-/// What stands for a secret.
+/// The replacement for a secret.
 const LEFT_OUT: &str = "left out";
 
-/// The file exchanges are kept in.
+/// The file in which exchanges are recorded.
 pub(in super::super) type Exchanges = Arc<Mutex<File>>;
 
-/// That file, if one is there.
+/// Opens that file, if it exists.
 pub(in super::super) fn kept_in(dir: &Path) -> Option<Exchanges> {
     let file = File::options().append(true).open(dir.join(FILE)).ok()?;
     Some(Arc::new(Mutex::new(file)))
 }
 
-/// Keeps an exchange of the API.
+/// Records an exchange of the API.
 pub(super) async fn keep(State(file): State<Exchanges>, request: Request, next: Next) -> Response {
     let method = request.method().to_string();
     let path = request.extensions().get::<MatchedPath>().map(|path| as_published(path.as_str()));
@@ -55,7 +55,7 @@ pub(super) async fn keep(State(file): State<Exchanges>, request: Request, next: 
     Response::from_parts(head, Body::from(said))
 }
 
-/// A route by the name it has in the description.
+/// Returns a route by its name in the description.
 fn as_published(route: &str) -> String {
     route.replacen("/orgs/{owner}", "/orgs/{org}", 1)
 }

@@ -1,4 +1,4 @@
-//! Marks answers (`etag`), and answers "304 not modified" to whoever has the same one already.
+//! Marks responses (`etag`), and responds with "304 not modified" to a caller that has the same one already.
 
 use axum::body::{Body, to_bytes};
 use axum::extract::Request;
@@ -8,7 +8,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use sha2::{Digest, Sha256};
 
-/// Marks the answer to a question.
+/// Marks the response to a request.
 pub(super) async fn mark(request: Request, next: Next) -> Response {
     let asked = request.method() == Method::GET;
     let known = request.headers().get(IF_NONE_MATCH).cloned();

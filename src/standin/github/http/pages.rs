@@ -1,4 +1,4 @@
-//! The pages of lists, as GitHub cuts and links them.
+//! The pages of lists, as GitHub splits and links them.
 
 use axum::http::header::LINK;
 use axum::http::{HeaderMap, HeaderValue};

@@ -1,5 +1,5 @@
 //! Renders runners, runs and jobs as GitHub does, with every field that GitHub's description requires, although most of
-//! them mean nothing on one machine.
+//! them have no meaning on one machine.
 
 use jiff::{Timestamp, Unit};
 use serde_json::{Map, Value, json};
@@ -12,7 +12,7 @@ use super::super::state::HEAD as SHA;
 /// The default branch of each repository.
 pub(super) const DEFAULT_BRANCH: &str = "main";
 
-/// A time in GitHub's form: whole seconds, `Z`.
+/// Formats a time in GitHub's form: whole seconds, `Z`.
 pub(super) fn time(at: Timestamp) -> String {
     at.round(Unit::Second).unwrap_or(at).to_string()
 }
@@ -35,12 +35,12 @@ fn label(label: &Label) -> Value {
     json!({"id": label.id, "name": label.name, "type": if label.custom { "custom" } else { "read-only" }})
 }
 
-/// The labels of one runner.
+/// Renders the labels of one runner.
 pub(super) fn label_list(labels: &[Label]) -> Value {
     json!({"total_count": labels.len(), "labels": labels.iter().map(label).collect::<Vec<_>>()})
 }
 
-/// As measured, a date that GitHub does not name is left out of its answer.
+/// Renders an end of life. As measured, a date that GitHub does not name is left out of its response.
 pub(super) fn end_of_life(end: &EndOfLife) -> Value {
     let mut body = json!({"runner_version": end.version});
     for (name, at) in
@@ -139,7 +139,7 @@ pub(super) fn job(url: &str, run: &Run, job: &Job) -> Value {
     })
 }
 
-/// GitHub calls a job whose runner vanished a failure.
+/// Returns GitHub's status and conclusion. GitHub reports a job whose runner vanished as a failure.
 fn job_status(status: JobStatus) -> (&'static str, Option<&'static str>) {
     match status {
         JobStatus::Queued | JobStatus::Assigned => ("queued", None),
@@ -150,13 +150,13 @@ fn job_status(status: JobStatus) -> (&'static str, Option<&'static str>) {
     }
 }
 
-/// A number for each repository (FNV-1a): a fork is another one.
+/// Returns a number for each repository (FNV-1a): a fork is another one.
 fn repository_id(full_name: &str) -> u32 {
     let bytes = full_name.bytes().map(|byte| byte.to_ascii_lowercase());
     bytes.fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)) >> 1
 }
 
-/// A repository by itself.
+/// Renders a repository by itself.
 pub(super) fn whole_repository(url: &str, full_name: &str) -> Value {
     let mut body = repository(url, full_name);
     body["default_branch"] = DEFAULT_BRANCH.into();

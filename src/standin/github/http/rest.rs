@@ -84,7 +84,7 @@ fn mint(served: &Served, place: &Place, kind: TokenKind) -> Result<Response, Sta
     Ok((StatusCode::CREATED, Json(body)).into_response())
 }
 
-/// `deny_unknown_fields` as GitHub does not: a misspelt field of ours must not pass unnoticed here.
+/// `deny_unknown_fields`, which GitHub does not do: a misspelt field of ours must not go unnoticed here.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct JobConfigRequest {
@@ -125,7 +125,7 @@ async fn job_config(
         name: runner.name.clone(),
         ephemeral: true,
         work_folder: request.work_folder,
-        // GitHub tells it to no single-use runner (actions/runner, `ConfigurationManager.cs` alone sets it).
+        // GitHub does not set it for single-use runners (actions/runner, `ConfigurationManager.cs` alone sets it).
         admin_flow: false,
     };
     let encoded = config.single_use(&credential);
@@ -194,7 +194,7 @@ struct LabelsRequest {
     labels: Vec<String>,
 }
 
-/// The change is made when the answer leaves: whoever gives up waiting for it cannot know whether it was made.
+/// Sets the labels when the response is sent: a caller that gives up waiting for it cannot know whether they were set.
 async fn set_labels(
     State(served): State<Served>,
     Path(place): Path<Place>,
@@ -208,7 +208,7 @@ async fn set_labels(
     Ok(Json(render::label_list(&runner.labels)))
 }
 
-/// What runs on the machines of this stand-in: its one package.
+/// Lists what runs on the machines of this stand-in: its one package.
 async fn downloads(State(served): State<Served>) -> Json<Value> {
     let package = served.shared.package();
     let file = format!("actions-runner-linux-x64-{}.tar.gz", package.version);
@@ -229,7 +229,7 @@ async fn deprecation(
     Ok(Json(found.ok_or(Refusal::NotFound)?))
 }
 
-/// Reads a body; a mistake in it is answered as GitHub does, with a sentence.
+/// Parses a body; a mistake in it is reported as GitHub does, with a sentence.
 pub(super) fn parse<T: serde::de::DeserializeOwned>(body: &str) -> Result<T, StandInFailure> {
     Ok(serde_json::from_str(body).map_err(|e| Refusal::Invalid(format!("Invalid request: {e}")))?)
 }

@@ -14,7 +14,7 @@ use super::super::state::{Refusal, Registration};
 use super::rest::parse;
 use super::{Served, bearer};
 
-/// How long a question for a job is held open.
+/// How long a request for a job is held open.
 const LONG_POLL: Duration = Duration::from_secs(5);
 
 /// The bodies, shared with the listener.
@@ -171,7 +171,7 @@ async fn heartbeat(
     Ok(Json(wire::Heartbeat { cancel }))
 }
 
-/// Waits for a job; `null` when there was none for a while, so that the runner asks again.
+/// Waits for a job; returns `null` when there was none for a while, so that the runner asks again.
 async fn job(
     State(served): State<Served>,
     headers: HeaderMap,

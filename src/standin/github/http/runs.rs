@@ -1,4 +1,4 @@
-//! Runs and jobs as GitHub's REST API has them: one, the runs of a repository, the jobs of an attempt, and re-runs.
+//! Runs and jobs as in GitHub's REST API: one run, the runs of a repository, the jobs of an attempt, and re-runs.
 
 use axum::Json;
 use axum::extract::{Path, Query, State};
@@ -39,7 +39,7 @@ pub(super) struct Pages {
 }
 
 impl Pages {
-    /// A page of a list under this name.
+    /// Returns a page of a list under this name.
     fn of(&self, name: &str, address: &str, all: Vec<Value>) -> Response {
         let size = self.per_page.unwrap_or(PAGE_SIZE).clamp(1, MAX_PAGE_SIZE);
         let (page, total) = (self.page.unwrap_or(1).max(1), all.len() as u64);
@@ -67,7 +67,7 @@ pub(super) async fn repository(State(served): State<Served>, Path(place): Path<P
     Json(render::whole_repository(&served.shared.url(), &place.repository()))
 }
 
-/// Each repository has its default branch, and protected ones whose names begin with `release`.
+/// Returns a branch. Each repository has its default branch, and protected ones whose names begin with `release`.
 pub(super) async fn branch(Path(place): Path<Place>) -> Result<Json<Value>, StandInFailure> {
     let protected = place.branch.starts_with("release");
     if place.branch != render::DEFAULT_BRANCH && !protected {
@@ -76,14 +76,14 @@ pub(super) async fn branch(Path(place): Path<Place>) -> Result<Json<Value>, Stan
     Ok(Json(json!({"name": place.branch, "commit": {"sha": HEAD}, "protected": protected})))
 }
 
-/// Every branch has one commit.
+/// Compares a branch with a commit. Every branch has one commit.
 pub(super) async fn compare(Path(place): Path<Place>) -> Json<Value> {
     let base = place.range.split("...").next().unwrap_or_default();
     let status = if base == HEAD { "identical" } else { "diverged" };
     Json(json!({"status": status, "total_commits": 0, "commits": [], "files": []}))
 }
 
-/// The runs of a repository, the newest first; `status` filters by what GitHub says of each.
+/// Lists the runs of a repository, the newest first; `status` filters by GitHub's status of each.
 pub(super) async fn list(
     State(served): State<Served>,
     Path(place): Path<Place>,

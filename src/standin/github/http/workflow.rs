@@ -93,7 +93,7 @@ async fn look(
     Ok(Json(found.ok_or(Refusal::NotFound)?))
 }
 
-/// A run with its jobs: with exit codes, logs and what GitHub's own answers do not tell.
+/// Renders a run with its jobs: with exit codes, logs and other facts that GitHub's own responses do not contain.
 fn shown(state: &Everything, run: &Run) -> Value {
     let jobs: Vec<_> = state.jobs_of(run.id).map(shown_job).collect();
     json!({"run": run, "over": state.run_over(run), "jobs": jobs})

@@ -16,7 +16,7 @@ const FLAGS: [&str; 8] = [
     "once",
     "runasservice",
 ];
-/// How the environment names an option.
+/// The prefix of an option's name in the environment.
 const INPUT: &str = "ACTIONS_RUNNER_INPUT_";
 
 #[derive(Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub(super) struct Configure {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Remove {
     pub(super) token: Option<String>,
-    /// Only the local files.
+    /// Whether to remove only the local files.
     pub(super) local: bool,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct Run {
     pub(super) once: bool,
 }
 
-/// Reads a command line. Errors name the option, never its value: it may be a token.
+/// Parses a command line. Errors name the option, never its value: it may be a token.
 pub(super) fn parse(args: &[String], inputs: &BTreeMap<String, String>) -> Result<Command, String> {
     let (command, rest) = args.split_first().ok_or("Expected a command: configure, remove or run")?;
     let mut options = Options::read(rest)?;

@@ -10,29 +10,29 @@ use super::super::http::wire;
 use super::super::state::JobId;
 use super::files::Identity;
 
-/// Longer than the stand-in holds a question for a job open.
+/// Longer than the stand-in holds a request for a job open.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Why a call did not succeed.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum CallError {
-    /// The credential or token is not (any more) accepted: for a configured runner, it was deleted.
+    /// The credential or token is not or no longer accepted: for a configured runner, it was deleted.
     Unauthorized,
-    /// The session or the runner is not there.
+    /// The session or the runner does not exist.
     NotFound,
     /// The name is taken, or the runner is connected from elsewhere.
     Conflict(String),
-    /// The job is not this runner's any more.
+    /// The job is not assigned to this runner any more.
     Gone,
-    /// The runner has a job; in the stand-in's words.
+    /// The runner has a job; with the stand-in's message.
     Busy(String),
-    /// GitHub takes no runner of this version any more, in the stand-in's words.
+    /// GitHub does not accept runners of this version any more; with the stand-in's message.
     Deprecated(String),
-    /// There is no token for a session; in the token service's words.
+    /// There is no token for a session; with the token service's message.
     NoToken(String),
-    /// Any other refusal, in the stand-in's words.
+    /// Any other refusal; with the stand-in's message.
     Refused(String),
-    /// No usable answer; worth another try.
+    /// No usable response; a retry may help.
     Unreachable(String),
 }
 
@@ -61,7 +61,7 @@ pub(super) struct Calls {
 }
 
 impl Calls {
-    /// Before there is a credential.
+    /// Connects before there is a credential.
     pub(super) fn anonymous(url: &str) -> Result<Self, String> {
         let http = reqwest::Client::builder()
             .timeout(TIMEOUT)
@@ -72,7 +72,7 @@ impl Calls {
         Ok(Self { http, url: url.to_owned(), credential: String::new() })
     }
 
-    /// Where it goes, for people.
+    /// Returns its address, for people.
     pub(super) fn url(&self) -> &str {
         &self.url
     }
@@ -98,7 +98,7 @@ impl Calls {
         self.tell("session/close", &wire::SessionRef { session }).await
     }
 
-    /// Whether the job should end.
+    /// Reports that the runner is alive; returns whether the job should end.
     pub(super) async fn heartbeat(&self, session: u64) -> Result<bool, CallError> {
         self.ask("heartbeat", &wire::SessionRef { session })
             .await

@@ -9,7 +9,7 @@ use super::args::{Configure, Remove};
 use super::calls::{CallError, Calls};
 use super::files::{self, Identity};
 
-/// Registers the runner and stores who it is.
+/// Registers the runner and stores its identity.
 pub(super) async fn configure(
     root: &Path,
     options: Configure,
@@ -59,8 +59,8 @@ pub(super) async fn configure(
 /// How often the admin flow tries a call.
 const TRIES: u32 = 3;
 
-/// Removes the runner here and on the server. One that the server does not know any more is an error by the admin flow,
-/// which lets a 404 out at once (actions/runner, `RunnerDotcomServer.cs`), and a success by the older way.
+/// Removes the runner here and on the server. A runner that the server does not know any more is an error by the admin
+/// flow, which reports a 404 at once (actions/runner, `RunnerDotcomServer.cs`), and a success by the older way.
 pub(super) async fn remove(root: &Path, options: Remove, behaviour: &PackageBehaviour) -> Result<(), String> {
     if options.local {
         return files::remove(root);
@@ -98,7 +98,7 @@ pub(super) async fn remove(root: &Path, options: Remove, behaviour: &PackageBeha
     files::remove(root)
 }
 
-/// The line that the admin flow writes for an answer that is no success.
+/// Formats the line that the admin flow writes for a response that is no success.
 fn by_admin_flow(error: &CallError, config: &RunnerConfig) -> String {
     let code = match error {
         CallError::Unauthorized => "Unauthorized",

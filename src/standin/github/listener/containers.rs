@@ -15,7 +15,7 @@ use super::super::shared_state::secret;
 use super::super::state::{ContainerSpec, JobSpec};
 use docker::{Docker, Failure, of_port, of_volume, quoted};
 
-/// Where a job works, on the machine.
+/// The working directories of a job on the machine.
 pub(super) struct Places<'a> {
     pub(super) root: &'a Path,
     pub(super) work: &'a Path,
@@ -27,18 +27,18 @@ pub(super) struct Places<'a> {
 pub(super) struct Containers {
     all: Vec<Container>,
     docker: Docker,
-    /// Places of the machine, and what they are in the job's container.
+    /// Directories of the machine, and their paths in the job's container.
     mapped: Vec<(PathBuf, &'static str)>,
     mounts: Vec<String>,
     network: String,
     begun: bool,
-    /// What steps write in the place of these expressions.
+    /// The values of these expressions in steps.
     known: BTreeMap<String, String>,
 }
 
 struct Container {
     spec: ContainerSpec,
-    /// Of a service, its name in the network.
+    /// For a service, its name in the network.
     alias: Option<String>,
     name: String,
     id: Option<String>,
@@ -46,12 +46,12 @@ struct Container {
 }
 
 impl Containers {
-    /// Those of a job; none of a job that works on the machine alone.
+    /// Prepares the containers of a job; none for a job that works on the machine alone.
     ///
     /// # Errors
-    /// The places that its container is to see cannot be made.
+    /// The directories that its container mounts cannot be created.
     pub(super) fn of(spec: &JobSpec, places: &Places<'_>, log: &File) -> io::Result<Option<Self>> {
-        // Made again for actions alone.
+        // Created again for actions alone.
         let actions = places.work.join("_actions");
         if actions.exists() {
             fs::remove_dir_all(&actions)?;
@@ -101,7 +101,7 @@ impl Containers {
         Ok(Some(this))
     }
 
-    /// What a place of the machine's is called in the job's container.
+    /// Translates the machine's paths in a text into those of the job's container.
     fn inside(&self, text: &str) -> String {
         let below = |(place, inside): &(PathBuf, &str)| {
             let rest = text.strip_prefix(place.to_str()?)?;
@@ -110,7 +110,7 @@ impl Containers {
         self.mapped.iter().find_map(below).unwrap_or_else(|| text.to_owned())
     }
 
-    /// "Initialize containers". In words why it failed, if it did.
+    /// Runs "Initialize containers". Returns the reason if it failed.
     pub(super) async fn start(&mut self) -> io::Result<Result<(), String>> {
         self.begun = true;
         Ok(match self.started().await {
@@ -195,7 +195,7 @@ impl Containers {
         Ok(())
     }
 
-    /// What `create` is told of a container.
+    /// Builds the options of `docker create` for a container.
     fn options(&self, at: usize) -> String {
         let Container { spec, alias, name, .. } = &self.all[at];
         let mut words = vec![format!("--name {name}"), format!("--label {}", self.docker.label)];
@@ -252,7 +252,7 @@ impl Containers {
         Ok(())
     }
 
-    /// "Stop containers", which is always done.
+    /// Runs "Stop containers", which is always done.
     pub(super) async fn stop(&self) -> io::Result<()> {
         if !self.begun {
             return Ok(());
@@ -277,12 +277,12 @@ impl Containers {
         Ok(())
     }
 
-    /// A step as its author means it.
+    /// Fills in the expressions of a step.
     pub(super) fn filled(&self, script: &str) -> String {
         self.known.iter().fold(script.to_owned(), |text, (expression, value)| text.replace(expression, value))
     }
 
-    /// How a step runs in the job's container; none of a job that has services alone.
+    /// Builds the command that runs a step in the job's container; none for a job that has services alone.
     pub(super) fn exec(&self, script: &Path, environment: &[(String, String)]) -> Option<Command> {
         let container = self.all.iter().find(|container| container.alias.is_none())?;
         let mut words = vec!["exec -i".to_owned()];

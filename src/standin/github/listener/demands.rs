@@ -1,6 +1,7 @@
-//! What GitHub's runner asks of its place, and how it ends where GitHub refuses it: the list of what the stand-in's
-//! package must refuse too, with the lines of actions/runner 2.336.0 (258d6c8) that each comes from, and the checks
-//! that are not the scripts'. `tests/contracts/standin/demands.rs` has a place that lacks each.
+//! The requirements of GitHub's runner on its environment, and how it ends where GitHub refuses it: the list of
+//! everything that the stand-in's package must refuse too, with the lines of actions/runner 2.336.0 (258d6c8) that each
+//! comes from, and the checks that are not in the scripts. `tests/contracts/standin/demands.rs` has an environment that
+//! lacks each.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write as _};
@@ -10,24 +11,25 @@ use super::Exit;
 use super::files::DIAG;
 use crate::github::shared_state::Clock;
 
-/// What a place must have.
+/// A requirement on the environment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Demand {
     /// A user other than root, or `RUNNER_ALLOW_RUNASROOT`.
     User,
     /// `ldd` in `PATH`.
     Ldd,
-    /// Every library that three of the package's own are linked with. The stand-in's are linked with what .NET's are.
+    /// Every library that three of the package's own are linked with. The stand-in's are linked with the same ones as
+    /// .NET's.
     Libraries,
-    /// `libicu` in what `ldconfig -NXv` lists, by `PATH` or in `/sbin`. Asked where [`PackageBehaviour::libicu`] says
-    /// so, since a developer's machine may have none.
+    /// `libicu` in the list of `ldconfig -NXv`, by `PATH` or in `/sbin`. Checked where [`PackageBehaviour::libicu`] is
+    /// set, since a developer's machine may have none.
     ///
     /// [`PackageBehaviour::libicu`]: super::super::behaviour::PackageBehaviour::libicu
     Libicu,
     /// Of the programs in `PATH`, `cp` (`run.sh`) and `grep` (`config.sh`). Without `id`, `uname`, `dirname`, `touch`
-    /// and `chmod` it goes on, and something is left out: the checks, `.env`, the mode of the key.
+    /// and `chmod` it continues, and leaves something out: the checks, `.env`, the mode of the key.
     Programs,
-    /// `bin` is where it seems to be: .NET takes the root from the real path of its program.
+    /// The real path of `bin` is its apparent path: .NET derives the root from the real path of its program.
     RealPath,
     /// A root that its user can write to: `_diag` at each start, `run-helper.sh` in each round of `run.sh`, `.env`,
     /// `.path`, `svc.sh`, `.runner`.
@@ -45,7 +47,7 @@ pub enum Demand {
 }
 
 impl Demand {
-    /// All of them, in the order in which they are asked.
+    /// All requirements, in the order in which they are checked.
     pub const ALL: [Self; 12] = [
         Self::User,
         Self::Ldd,
@@ -61,7 +63,7 @@ impl Demand {
         Self::ServiceTemplate,
     ];
 
-    /// The lines of actions/runner that ask it, below `src`.
+    /// Returns the lines of actions/runner that check it, below `src`.
     #[must_use]
     pub fn source(self) -> &'static str {
         match self {
@@ -82,7 +84,7 @@ impl Demand {
         }
     }
 
-    /// What it says where a place lacks it.
+    /// Returns the runner's message where it is not met.
     #[must_use]
     pub fn words(self) -> &'static str {
         match self {
@@ -104,30 +106,31 @@ impl Demand {
     }
 }
 
-/// How a listener ends, or goes on, when GitHub does not take it.
+/// How a listener ends, or continues, when GitHub refuses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// Its runner was deleted before it connected: no token for it.
+    /// Its runner was deleted before it connected: it gets no token.
     DeletedBefore,
     /// Its runner was deleted while it listened.
     Deleted,
-    /// It is told of its deprecation when it asks for a message, so after it said that it listens. 7 only where the
-    /// environment asks for it.
+    /// Its version is refused when it asks for a message, and so after it reported that it listens. Exit code 7 only
+    /// where the environment requests it.
     Deprecated,
-    /// The session is refused, for its version too: never 7.
+    /// The session is refused, also for its version: never exit code 7.
     SessionRefused,
-    /// The session of another, dead or alive, is held: a try every 30 s, given up at the eighth.
+    /// Another session of the runner, dead or alive, is held: one attempt every 30 s, the eighth is the last.
     Conflict,
-    /// The token service is unwell: it says that it retries, and goes on without a token in the end, which is refused.
+    /// The token service fails: it reports that it retries, and finally continues without a token, which is refused.
     NoToken,
-    /// GitHub is away when it asks for a message: ten tries, then 2, upon which `run.sh` starts it again.
+    /// GitHub does not respond when it asks for a message: ten attempts, then exit code 2, upon which `run.sh` starts
+    /// it again.
     PollFails,
-    /// Its only job is done: its registration goes.
+    /// Its only job is done: its registration is removed.
     SpentSingleUse,
 }
 
 impl Ending {
-    /// All of them.
+    /// All endings.
     pub const ALL: [Self; 8] = [
         Self::DeletedBefore,
         Self::Deleted,
@@ -139,7 +142,7 @@ impl Ending {
         Self::SpentSingleUse,
     ];
 
-    /// The lines of actions/runner that it comes from, below `src`.
+    /// Returns the lines of actions/runner that it comes from, below `src`.
     #[must_use]
     pub fn source(self) -> &'static str {
         match self {
@@ -156,7 +159,7 @@ impl Ending {
         }
     }
 
-    /// Its last words, on standard output or error.
+    /// Returns its last message, on standard output or error.
     #[must_use]
     pub fn words(self) -> &'static str {
         match self {
@@ -175,7 +178,8 @@ impl Ending {
         }
     }
 
-    /// What the listener ends with; `told` where the environment asks for the number of a deprecated version.
+    /// Returns the exit code of the listener; `told` is whether the environment requests the code for a deprecated
+    /// version.
     #[must_use]
     pub fn exit(self, told: bool) -> Exit {
         match self {
@@ -189,10 +193,10 @@ impl Ending {
     }
 }
 
-/// Whether a directory, and each above it, can be listed.
+/// Checks that a directory, and each above it, can be listed.
 ///
 /// # Errors
-/// GitHub's words about the first that cannot.
+/// GitHub's message about the first that cannot.
 pub(super) fn listable(directory: &Path) -> Result<(), String> {
     for place in directory.ancestors() {
         let looked = fs::read_dir(place).and_then(|mut entries| entries.next().transpose());
@@ -212,7 +216,7 @@ pub(super) fn listable(directory: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Makes the directory of jobs, which must be listable too.
+/// Creates the directory of jobs, which must be listable too.
 pub(super) fn work_folder(work: &Path) -> Result<(), String> {
     fs::create_dir_all(work).map_err(|error| unlike(work, &error))?;
     listable(work)
@@ -221,7 +225,7 @@ pub(super) fn work_folder(work: &Path) -> Result<(), String> {
 /// Begins the log of this start.
 ///
 /// # Errors
-/// What .NET says as it is torn down.
+/// .NET's message when it is terminated.
 pub(super) fn begin_log(root: &Path, clock: &Clock) -> Result<(), String> {
     let (diag, now) = (root.join(DIAG), clock());
     let log = diag.join(format!("Runner_{}-utc.log", now.strftime("%Y%m%d-%H%M%S")));
@@ -236,7 +240,7 @@ fn denied(place: &Path) -> String {
     format!("Access to the path '{}' is denied.", place.display())
 }
 
-/// As .NET says it.
+/// Formats an error as .NET does.
 fn unlike(place: &Path, error: &io::Error) -> String {
     match error.kind() {
         ErrorKind::PermissionDenied => denied(place),

@@ -1,5 +1,5 @@
-//! The files of a configured runner: `.runner` and `.credentials` as the umask has it, its key for its owner only, `_diag`
-//! for logs (actions/runner, `IOUtil.SaveObject`, `RSAFileKeyManager.cs`).
+//! The files of a configured runner: `.runner` and `.credentials` with the mode that the umask gives, its key for its
+//! owner only, `_diag` for logs (actions/runner, `IOUtil.SaveObject`, `RSAFileKeyManager.cs`).
 
 use std::fs;
 use std::io;
@@ -18,7 +18,7 @@ const SERVICE: &str = "svc.sh";
 /// The folder of diagnostic logs.
 pub(super) const DIAG: &str = "_diag";
 
-/// Who this runner is, with its secret.
+/// The identity of this runner, with its secret.
 pub(super) struct Identity {
     pub(super) config: RunnerConfig,
     pub(super) credential: String,
@@ -30,7 +30,7 @@ struct Credentials {
 }
 
 impl Identity {
-    /// The stored identity; `None` when not configured.
+    /// Loads the stored identity; `None` when not configured.
     pub(super) fn load(root: &Path) -> Result<Option<Self>, String> {
         let Some(config) = read(&root.join(RUNNER), RunnerConfig::read)? else { return Ok(None) };
         let Some(credential) = read(&root.join(CREDENTIALS), credential)? else { return Ok(None) };
@@ -49,7 +49,7 @@ impl Identity {
         Self::load(root)?.ok_or_else(broken)
     }
 
-    /// Stores it, and the script by which systemd would run it.
+    /// Stores it, and the script with which systemd would run it.
     pub(super) fn store(&self, root: &Path) -> Result<(), String> {
         let store = || {
             let credentials = Credentials { credential: self.credential.clone() };
@@ -59,7 +59,8 @@ impl Identity {
         store().map_err(unstored)
     }
 
-    /// The script by which systemd would run it; without its template the runner is registered, and this is an error.
+    /// Writes the script with which systemd would run it; without its template the runner is registered, and this is an
+    /// error.
     pub(super) fn write_service(&self, root: &Path) -> Result<(), String> {
         let template = root.join(TEMPLATE);
         let text = fs::read_to_string(&template)
@@ -72,7 +73,7 @@ impl Identity {
     }
 }
 
-/// A key, where there is none yet: an existing one is used again.
+/// Creates a key, where there is none yet: an existing one is used again.
 pub(super) fn make_key(root: &Path) -> Result<(), String> {
     let path = root.join(KEY);
     if !path.exists() {
@@ -82,12 +83,12 @@ pub(super) fn make_key(root: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// By a program, as the real one has it; without one the mode stays as it is.
+/// Changes a mode by running `chmod`, as the real one does; without that program the mode stays as it is.
 fn chmod(root: &Path, mode: &str, file: &str) {
     let _ = std::process::Command::new("chmod").args([mode, file]).current_dir(root).status();
 }
 
-/// Forgets the stored identity, and says so.
+/// Removes the stored identity, and reports it.
 pub(super) fn remove(root: &Path) -> Result<(), String> {
     for names in [&[CREDENTIALS, KEY][..], &[RUNNER]] {
         let mut found = false;

@@ -18,21 +18,20 @@ use super::demands;
 use super::files::DIAG;
 use super::process::{Step, sweep};
 
-/// The most that is reported of what a job prints.
+/// The most of a job's output that is reported.
 const LOG_BYTES: u64 = 16 * 1024;
-/// The variable by which the real runner, too, finds what a job leaves behind.
+/// The variable by which the real runner, too, finds leftover processes of a job.
 const TRACKING: &str = "RUNNER_TRACKING_ID";
 
-/// A step whose first line is this is done whatever failed before it, a hook or a cancellation too: the real runner has
-/// no other way to fail a job than to go on with the steps that are always to be done (actions/runner,
-/// `StepsRunner.cs`).
+/// A step with this first line runs even after a failure, a hook or a cancellation: the real runner has no other way to
+/// fail a job than to continue with the steps that always run (actions/runner, `StepsRunner.cs`).
 const ALWAYS: &str = "# if: always()";
 
-/// In the log of a job whose runner is stopped (actions/runner, `JobRunner.cs:133`).
+/// The line in the log of a job whose runner is stopped (actions/runner, `JobRunner.cs:133`).
 const SHUTDOWN: &str = "##[error]The runner has received a shutdown signal. This can happen when the runner service is \
                         stopped, or a manually started runner is canceled.";
 
-/// What came of a job.
+/// The outcome of a job.
 pub(super) struct Outcome {
     pub(super) conclusion: Conclusion,
     pub(super) exit_code: Option<i32>,
@@ -42,18 +41,18 @@ pub(super) struct Outcome {
 /// How urgently a job must end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum End {
-    /// It is asked, told, killed; then come the steps that are always to be done.
+    /// Its step gets SIGINT, SIGTERM, then SIGKILL; then the steps that always run follow.
     Cancelled,
-    /// The runner is stopped: it is asked, told, killed. The signal goes to the job's processes as well, so a step that
-    /// ends by it is a step that failed: the next that is always to be done begins, and is cancelled at once. After one
-    /// that had to be told no step comes (seen of 2.336.0; `StepsRunner.cs:205`).
+    /// The runner is stopped: its step gets SIGINT, SIGTERM, then SIGKILL. The signal goes to the job's processes as
+    /// well, so a step that it ends is a failed step: the next step that always runs begins, and is cancelled at once.
+    /// After a step that needed more than SIGINT no step follows (seen with 2.336.0; `StepsRunner.cs:205`).
     Shutdown,
-    /// It is killed.
+    /// Its step is killed.
     Now,
 }
 
-/// Runs the job, its hook first, once its worker has started; `end` yields when it must end before its time, and again
-/// when that must not take long.
+/// Runs the job, its hook first, once its worker has started; `end` yields when the job must end early, and again when
+/// that must not take long.
 pub(super) async fn execute(
     root: &Path,
     config: &RunnerConfig,
@@ -77,7 +76,7 @@ fn failed(problem: &io::Error) -> Outcome {
     }
 }
 
-/// Where a job works.
+/// The working environment of a job.
 struct Place {
     workspace: PathBuf,
     temp: PathBuf,
@@ -123,7 +122,7 @@ impl Place {
         {
             return failed(&problem);
         }
-        // Only now: what a step leaves in the background may serve the next one.
+        // Only now: a process that a step leaves in the background may serve the next one.
         sweep(TRACKING, &self.tracking);
         match ended
             .and_then(|(conclusion, exit_code)| Ok(Outcome { conclusion, exit_code, log: self.tail()? }))
@@ -141,7 +140,7 @@ impl Place {
         end: &mut tokio::sync::watch::Receiver<Option<End>>,
     ) -> io::Result<(Conclusion, Option<i32>)> {
         let (mut result, mut exit_code) = (Conclusion::Success, None);
-        // It may be over before its first step.
+        // It may end before its first step.
         if let Some(early) = *end.borrow() {
             result = self.over(early)?;
             if early >= End::Shutdown {
@@ -168,7 +167,7 @@ impl Place {
                 }
                 (None, _) => continue,
             };
-            // What is always to be done is not asked to end a second time.
+            // A step that always runs is not asked to end a second time.
             let urgency = if result == Conclusion::Cancelled { End::Shutdown } else { End::Cancelled };
             let status = match finish(&mut step, end, urgency).await {
                 Ended::Itself(status) => status?,
@@ -190,7 +189,7 @@ impl Place {
         Ok((result, exit_code))
     }
 
-    /// What a job is whose end came from outside.
+    /// Returns the conclusion of a job that was ended from outside.
     fn over(&mut self, how: End) -> io::Result<Conclusion> {
         match how {
             End::Cancelled => Ok(Conclusion::Cancelled),
@@ -201,7 +200,7 @@ impl Place {
         }
     }
 
-    /// Begins the next step that is always to be done, and cancels it at once.
+    /// Begins the next step that always runs, and cancels it at once.
     async fn begin_always(
         &mut self,
         config: &RunnerConfig,
@@ -215,7 +214,7 @@ impl Place {
         Ok(())
     }
 
-    /// What a job is after its containers were started.
+    /// Starts the containers of a job and returns the conclusion.
     async fn start_containers(
         &mut self,
         end: &mut tokio::sync::watch::Receiver<Option<End>>,
@@ -232,7 +231,8 @@ impl Place {
         Ok(Conclusion::Failure)
     }
 
-    /// What the machine's owner has done before a job: with what GitHub says of the job, and nothing that the job says.
+    /// Starts the hook that the machine's owner configured to run before a job: with GitHub's information about the
+    /// job, and none from the job itself.
     fn start_hook(
         &mut self,
         config: &RunnerConfig,
@@ -331,13 +331,13 @@ impl Place {
 /// How a step ended.
 enum Ended {
     Itself(io::Result<ExitStatus>),
-    /// It was ended; whether asking was enough.
+    /// It was ended; with whether SIGINT was enough.
     Cut {
         asked: bool,
     },
 }
 
-/// Waits for the end of a step, or ends it when an end of this urgency is wanted.
+/// Waits for the end of a step, or ends it when an end of this urgency is requested.
 async fn finish(
     step: &mut Step,
     end: &mut tokio::sync::watch::Receiver<Option<End>>,
@@ -360,17 +360,17 @@ async fn finish(
 async fn wanted(end: &mut tokio::sync::watch::Receiver<Option<End>>, at_least: End) -> End {
     match end.wait_for(|end| *end >= Some(at_least)).await.map(|end| *end) {
         Ok(Some(end)) => end,
-        // The sender is gone, so nobody will ask any more.
+        // The sender is gone, so no further end can be requested.
         Ok(None) | Err(_) => std::future::pending().await,
     }
 }
 
-/// As a shell reports it: a signal's number above 128.
+/// Returns the exit code as a shell reports it: a signal's number plus 128.
 fn code(status: ExitStatus) -> i32 {
     status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default())
 }
 
-/// What a job is after a step that ended by itself, and the exit code that is told of it.
+/// Returns the conclusion of a job after a step that ended by itself, and the exit code that is reported for it.
 fn after_step((result, exit_code): (Conclusion, Option<i32>), code: i32) -> (Conclusion, Option<i32>) {
     let told = if result == Conclusion::Success { Some(code) } else { exit_code };
     let failed = code != 0 && result != Conclusion::Cancelled;

@@ -18,17 +18,17 @@ use super::job::{self, Outcome, execute};
 use super::trouble::Trouble;
 use super::{Clock, Exit, Takes};
 
-/// How often a message is asked for in vain.
+/// How many failed requests for a message are allowed.
 const FAILURES: u32 = 10;
-/// Within a job: its worker goes on by itself.
+/// The pause between retries within a job, whose worker continues by itself.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
-/// Well within the silence after which the stand-in gives a runner up.
+/// The interval of heartbeats, much shorter than the silence after which the stand-in gives a runner up.
 const HEARTBEAT: Duration = Duration::from_secs(2);
-/// What becomes of a listener that loses its session and gets no other.
+/// The message of a listener that loses its session and gets no other.
 const LOST: &str = "An error occurred: Get next message failed with non-retryable error.";
 
-/// `run.sh`: serves until there is a reason to end; `told` where the environment asks for the number of a deprecated
-/// version. Says at its `pace` that it listens.
+/// Runs `run.sh`: serves until there is a reason to end; `told` is whether the environment requests the exit code of a
+/// deprecated version. Reports at its `pace` that it listens.
 pub(super) async fn listen(
     root: &Path,
     options: Run,
@@ -49,7 +49,7 @@ pub(super) async fn listen(
     let end = listener.serve().await;
     match end {
         End::By(Ending::Deleted) => forget(root),
-        // A single-use registration is worth nothing any more.
+        // A single-use registration is of no use any more.
         End::Done if listener.identity.config.ephemeral => forget(root),
         End::Asked | End::Done | End::By(_) => {}
     }
@@ -59,7 +59,7 @@ pub(super) async fn listen(
     }
 }
 
-/// As the real one does where a registration is over; what cannot be removed is left.
+/// Removes the registration as the real one does when it is over; files that cannot be removed are left.
 fn forget(root: &Path) {
     if let Err(problem) = files::remove(root) {
         eprintln!("{problem}");
@@ -69,11 +69,11 @@ fn forget(root: &Path) {
 /// Why a listener ends.
 #[derive(Clone, Copy)]
 enum End {
-    /// It was asked to.
+    /// It was asked to end.
     Asked,
     /// It has served its only job.
     Done,
-    /// GitHub does not take it.
+    /// GitHub refuses it.
     By(Ending),
 }
 
@@ -144,11 +144,11 @@ impl Listener<'_> {
         self.take_jobs(session).await
     }
 
-    /// Opens a session, however long the stand-in is away.
+    /// Opens a session, however long the stand-in does not respond.
     async fn connect(&mut self) -> Result<u64, End> {
         let (calls, mut trouble, mut complained) = (self.calls.clone(), Trouble::default(), false);
         loop {
-            // Said before there is a session: it proves nothing.
+            // Printed before there is a session: it proves nothing.
             println!("\n\u{221a} Connected to GitHub\n");
             let opened = tokio::select! {
                 opened = calls.open_session(&self.behaviour.version) => opened,
@@ -234,13 +234,13 @@ impl Listener<'_> {
         }
     }
 
-    /// Says good-bye; without one the stand-in notices by our silence.
+    /// Closes the session; without that the stand-in notices the silence.
     async fn leave(&self, session: u64, end: End) -> End {
         let _ = self.calls.close_session(session).await;
         end
     }
 
-    /// Waits, unless it is asked to end meanwhile.
+    /// Waits, unless it is asked to end meanwhile; returns whether it was.
     async fn stopped_within(&mut self, pause: Duration) -> bool {
         tokio::select! {
             () = sleep(pause) => false,
@@ -248,14 +248,14 @@ impl Listener<'_> {
         }
     }
 
-    /// Once for each outage.
+    /// Reports an error once for each outage.
     fn complain(&self, error: &CallError, complained: &mut bool) {
         if !std::mem::replace(complained, true) {
             eprintln!("{}: Runner connect error: {error}. Retrying until reconnected.", self.now());
         }
     }
 
-    /// Executes one job; `false` when the session did not outlive it.
+    /// Executes one job; returns `false` when the session did not outlive it.
     async fn work(&mut self, session: u64, assignment: &Assignment) -> bool {
         if !self.begin(session, assignment).await {
             return true;
@@ -278,7 +278,7 @@ impl Listener<'_> {
                 }
                 _ = beat.tick() => match calls.heartbeat(session).await {
                     Ok(true) => { end.send_if_modified(|e| e.is_none() && e.replace(job::End::Cancelled).is_none()); }
-                    // The runner was removed or given up: nobody wants this job any more.
+                    // The runner was removed or given up: the result of this job is not needed any more.
                     Err(CallError::Unauthorized | CallError::NotFound | CallError::Gone) => {
                         end.send_replace(Some(job::End::Now));
                     }
@@ -295,7 +295,7 @@ impl Listener<'_> {
             }
         };
         if self.stop.asked() {
-            // The worker sends what it has to say; the listener waits for it, and goes on telling that it is alive.
+            // The worker sends its remaining reports; the listener waits for it, and continues to send heartbeats.
             let mut over = std::pin::pin!(sleep(self.behaviour.stop));
             loop {
                 tokio::select! {
@@ -308,7 +308,8 @@ impl Listener<'_> {
         self.report(session, assignment, outcome).await
     }
 
-    /// Says that the job begins, until the stand-in has heard it: it must not give it to another. `false`: it did.
+    /// Reports that the job begins, until the stand-in has received it: it must not assign the job to another runner.
+    /// Returns `false` if it did.
     async fn begin(&self, session: u64, assignment: &Assignment) -> bool {
         loop {
             match self.calls.begin(session, assignment.job_id).await {
@@ -343,7 +344,7 @@ impl Listener<'_> {
                     | CallError::Refused(_)
                     | CallError::Conflict(_),
                 ) => return true,
-                // A single-use runner whose first report did arrive is not known any more either.
+                // A single-use runner whose first report did arrive is unknown as well.
                 Err(CallError::Unauthorized) => return self.identity.config.ephemeral,
                 Err(CallError::NotFound) => return false,
             }

@@ -12,7 +12,7 @@ use tokio::process::{Child, Command};
 
 use crate::process::carries;
 
-/// The pauses of the real runner between asking, telling and killing.
+/// The pauses of the real runner between SIGINT, SIGTERM and SIGKILL.
 const AFTER_INTERRUPT: Duration = Duration::from_millis(7500);
 const AFTER_TERMINATE: Duration = Duration::from_millis(2500);
 
@@ -23,7 +23,7 @@ pub(super) struct Step {
 }
 
 impl Step {
-    /// Starts a command in a process group of its own, both its outputs in this file.
+    /// Starts a command in a process group of its own, with both outputs in this file.
     pub(super) fn start(mut command: Command, log: &File) -> io::Result<Self> {
         let child = command
             .stdin(Stdio::null())
@@ -41,7 +41,7 @@ impl Step {
         self.child.wait().await
     }
 
-    /// Ends it: asks, tells, kills. Says whether asking was enough.
+    /// Ends it with SIGINT, SIGTERM, then SIGKILL. Returns whether SIGINT was enough.
     pub(super) async fn stop(&mut self) -> bool {
         for (signal, pause) in [(Signal::SIGINT, AFTER_INTERRUPT), (Signal::SIGTERM, AFTER_TERMINATE)] {
             self.signal(signal);
@@ -56,14 +56,14 @@ impl Step {
     /// Ends it at once.
     pub(super) async fn kill(&mut self) {
         self.signal(Signal::SIGKILL);
-        // It cannot refuse; an error means that it is gone already.
+        // SIGKILL cannot be refused; an error means that it is gone already.
         let _ = self.child.wait().await;
     }
 
     fn signal(&self, signal: Signal) {
-        // Once its leader is reaped the group's number may belong to somebody else.
+        // Once its leader is reaped, the group's number may be reused by other processes.
         if let (Some(group), Some(_)) = (self.group, self.child.id()) {
-            // Nobody left in the group is what we want.
+            // An empty group is the desired result.
             let _ = killpg(group, signal);
         }
     }
@@ -81,7 +81,7 @@ pub(super) fn sweep(variable: &str, value: &str) {
     let Ok(processes) = fs::read_dir("/proc") else { return };
     let pids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
     for pid in pids.filter(|pid| carries(*pid, mark.as_bytes())) {
-        // One that ended meanwhile is what we want.
+        // A process that ended meanwhile is the desired result.
         let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
     }
 }

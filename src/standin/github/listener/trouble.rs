@@ -1,4 +1,4 @@
-//! Judges what GitHub says to a listener that asks for a session: whether to ask again, and the words meanwhile
+//! Judges GitHub's response to a listener that asks for a session: whether to try again, and the message meanwhile
 //! (actions/runner, `BrokerMessageListener.cs`).
 
 use std::time::Duration;
@@ -6,11 +6,11 @@ use std::time::Duration;
 use super::calls::CallError;
 use super::demands::Ending;
 
-/// How often a session is asked for while another's is held, and without a token.
+/// How often a session is requested while another's is held, and without a token.
 const CONFLICTS: u32 = 8;
 const TOKENLESS: u32 = 3;
 
-/// What went wrong while a session was asked for.
+/// The failures while a session was requested.
 #[derive(Default)]
 pub(super) struct Trouble {
     conflicts: u32,
@@ -18,7 +18,7 @@ pub(super) struct Trouble {
 }
 
 impl Trouble {
-    /// Whether it is one too many; says what GitHub's says each time.
+    /// Returns how the listener ends if this failure is one too many; prints GitHub's message each time.
     pub(super) fn ends(&mut self, error: &CallError, again: Duration, url: &str) -> Option<Ending> {
         let ending = match error {
             CallError::Unauthorized => {

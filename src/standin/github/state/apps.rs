@@ -10,21 +10,21 @@ use serde::{Deserialize, Serialize};
 use super::State;
 use super::types::Refusal;
 
-/// The code of a redirect is good for so long (GitHub's documentation: one hour).
+/// How long the code of a redirect is valid (GitHub's documentation: one hour).
 const CODE_LIFETIME: Duration = Duration::from_secs(3600);
-/// As long as GitHub's.
+/// The same lifetime as GitHub's.
 const TOKEN_LIFETIME: Duration = Duration::from_secs(3600);
 
-/// What a manifest asks for, as far as it matters here.
+/// The contents of a manifest, as far as they matter here.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
     /// The App's name; people may change it on GitHub's page.
     pub name: String,
     /// Its home page.
     pub url: String,
-    /// Where the browser goes with the code.
+    /// The address to which the browser is redirected with the code.
     pub redirect_url: String,
-    /// What it may do where it is installed: name and level.
+    /// Its permissions where it is installed: name and level.
     pub default_permissions: BTreeMap<String, String>,
 }
 
@@ -33,13 +33,13 @@ pub struct Manifest {
 pub struct App {
     /// GitHub's number.
     pub id: u64,
-    /// Its name in addresses.
+    /// Its name in URLs.
     pub slug: String,
     /// Its name.
     pub name: String,
-    /// Whose it is.
+    /// Its owner.
     pub owner: String,
-    /// What it may do.
+    /// Its permissions.
     pub permissions: BTreeMap<String, String>,
     /// The public half of its key: DER, in base64.
     pub(in crate::github) public_key: String,
@@ -56,11 +56,11 @@ impl fmt::Debug for App {
 pub struct Installation {
     /// GitHub's number.
     pub id: u64,
-    /// Whose.
+    /// The App.
     pub app: u64,
-    /// Where.
+    /// The account.
     pub account: String,
-    /// What it was granted.
+    /// Its granted permissions.
     pub permissions: BTreeMap<String, String>,
 }
 
@@ -94,10 +94,10 @@ impl fmt::Debug for Apps {
 }
 
 impl State {
-    /// A person submits a manifest on the page of an account: `code` is to be unguessable.
+    /// Submits a manifest on the page of an account, as a person does: `code` must be unguessable.
     ///
     /// # Errors
-    /// A manifest that GitHub would not take.
+    /// A manifest that GitHub would not accept.
     pub fn propose_app(
         &mut self,
         owner: &str,
@@ -118,7 +118,7 @@ impl State {
         Ok(())
     }
 
-    /// Makes the App of a code, which is spent with it.
+    /// Creates the App of a code, which is spent by that.
     ///
     /// # Errors
     /// A code that is unknown, spent or too old.
@@ -146,7 +146,7 @@ impl State {
     /// Installs an App in its owner's account, as a person does on its page.
     ///
     /// # Errors
-    /// An App that is not there.
+    /// An App that does not exist.
     pub fn install_app(&mut self, slug: &str) -> Result<Installation, Refusal> {
         let app = self.apps.apps.values().find(|app| app.slug == slug).cloned().ok_or(Refusal::NotFound)?;
         let known = self.apps.installations.values().find(|one| one.app == app.id).cloned();
@@ -157,18 +157,18 @@ impl State {
         Ok(installation)
     }
 
-    /// The App of this number.
+    /// Returns the App of this number.
     #[must_use]
     pub fn app(&self, id: u64) -> Option<&App> {
         self.apps.apps.get(&id)
     }
 
-    /// Where an App is installed.
+    /// Lists the installations of an App.
     pub fn installations_of(&self, app: u64) -> impl Iterator<Item = &Installation> {
         self.apps.installations.values().filter(move |one| one.app == app)
     }
 
-    /// Mints a token of an installation; `value` is to be unguessable.
+    /// Mints a token of an installation; `value` must be unguessable.
     ///
     /// # Errors
     /// An installation that is not this App's, or a permission that it was not granted.
@@ -195,7 +195,7 @@ impl State {
         Ok(expires_at)
     }
 
-    /// Whether a token is one of an installation in this account.
+    /// Returns whether a token is one of an installation in this account.
     #[must_use]
     pub fn token_reaches(&self, value: &str, account: &str) -> bool {
         let reaches = |token: &InstallationToken| {
@@ -205,12 +205,12 @@ impl State {
     }
 }
 
-/// Whether what was granted is at least what is asked for.
+/// Returns whether the granted level is at least the requested one.
 fn covers(granted: &str, asked: &str) -> bool {
     granted == asked || granted == "write" && asked == "read"
 }
 
-/// As GitHub writes a name in addresses.
+/// Formats a name as GitHub does in URLs.
 fn slug(name: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
     name.chars().map(plain).collect()

@@ -15,10 +15,10 @@ pub enum Which {
 }
 
 impl State {
-    /// Starts a run with its first jobs. The id of a finished run starts its next attempt; none takes a fresh id.
+    /// Starts a run with its first jobs. The id of an ended run starts its next attempt; none uses a fresh id.
     ///
     /// # Errors
-    /// A repository that is not `owner/name`, a run that is not over, or jobs no runner could ever take.
+    /// A repository that is not `owner/name`, a run that has not ended, or jobs that no runner could ever take.
     pub fn start_run(
         &mut self,
         repository: &str,
@@ -66,7 +66,7 @@ impl State {
         Ok(run)
     }
 
-    /// Has the code of a run come from elsewhere.
+    /// Sets another origin of a run's code.
     ///
     /// # Errors
     /// An unknown run.
@@ -76,10 +76,10 @@ impl State {
         Ok(())
     }
 
-    /// Adds jobs to an open run; `open: false` makes them the last.
+    /// Adds jobs to an open run; `open: false` closes the run with them.
     ///
     /// # Errors
-    /// An unknown or closed run, or jobs no runner could ever take.
+    /// An unknown or closed run, or jobs that no runner could ever take.
     pub fn add_jobs(
         &mut self,
         id: RunId,
@@ -101,7 +101,7 @@ impl State {
         Ok(run)
     }
 
-    /// Ends a run: what is queued is cancelled, what runs is asked to stop, nothing is added any more.
+    /// Ends a run: queued jobs are cancelled, running jobs are asked to stop, and no more jobs can be added.
     ///
     /// # Errors
     /// An unknown run.
@@ -121,11 +121,11 @@ impl State {
         Ok(())
     }
 
-    /// Begins the next attempt of a run that is over: of all its jobs, or of those that did not succeed. The others are
+    /// Starts the next attempt of an ended run: of all its jobs, or of those that did not succeed. The others are
     /// carried over with their results, under new numbers.
     ///
     /// # Errors
-    /// An unknown run, one that is not over, or one of which no job failed.
+    /// An unknown run, one that has not ended, or one without a failed job.
     pub fn rerun(
         &mut self,
         repository: &str,
@@ -159,29 +159,29 @@ impl State {
         Ok(run)
     }
 
-    /// A run, if it is this repository's.
+    /// Returns a run, if it is this repository's.
     #[must_use]
     pub fn run(&self, repository: &str, id: RunId) -> Option<&Run> {
         self.runs.get(&id).filter(|run| run.repository.eq_ignore_ascii_case(repository))
     }
 
-    /// Every run, by id.
+    /// Lists every run, by id.
     pub fn all_runs(&self) -> impl Iterator<Item = &Run> {
         self.runs.values()
     }
 
-    /// The jobs of a run, all attempts, by id.
+    /// Lists the jobs of a run, all attempts, by id.
     pub fn jobs_of(&self, id: RunId) -> impl Iterator<Item = &Job> {
         self.jobs.values().filter(move |job| job.run_id == id)
     }
 
-    /// Whether nothing can happen in this run any more.
+    /// Returns whether nothing can happen in this run any more.
     #[must_use]
     pub fn run_over(&self, run: &Run) -> bool {
         !run.open && self.jobs_of(run.id).all(|job| job.status.over())
     }
 
-    /// Whether a job is in the list of its attempt.
+    /// Returns whether a job is in the list of its attempt.
     pub(in crate::github) fn lists(&self, job: &Job) -> bool {
         let run = self.runs.get(&job.run_id).filter(|run| run.attempt == job.attempt);
         let began = run.and_then(|run| run.attempt_started_at);

@@ -7,36 +7,36 @@ use jiff::Timestamp;
 use super::types::{Label, MintedToken, Refusal, RegisteredRunner, RunnerId, TokenKind, all_among};
 use super::{State, TOKEN_LIFETIME};
 
-/// What GitHub adds to a runner that does not say `--no-default-labels`.
+/// The labels that GitHub adds to a runner registered without `--no-default-labels`.
 const DEFAULT_LABELS: [(u64, &str); 3] = [(1, "self-hosted"), (2, "Linux"), (3, "X64")];
 /// Most labels of one call (GitHub).
 const MOST_LABELS: usize = 100;
 /// GitHub's limit on the length of a runner's name.
 const NAME_CHARS: usize = 64;
 
-/// What a runner says of itself when it registers.
+/// The registration data of a runner.
 #[derive(Clone, Debug, Default)]
 pub struct Registration {
     /// `owner/name` or `owner`.
     pub scope: String,
     /// Unique in the scope, unless `replace`.
     pub name: String,
-    /// The labels of its own choosing.
+    /// The labels that it chose itself.
     pub labels: Vec<String>,
-    /// Only those.
+    /// Whether to add no default labels.
     pub no_default_labels: bool,
-    /// Take over the registration of a runner of the same name.
+    /// Whether to take over the registration of a runner of the same name.
     pub replace: bool,
-    /// Serve one job, then go.
+    /// Whether it is removed after one job.
     pub ephemeral: bool,
     /// 1 is the default group.
     pub group_id: u64,
-    /// The version of its package, where it tells it.
+    /// The version of its package, where it reports it.
     pub version: String,
 }
 
 impl State {
-    /// Mints a token; `value` is to be unguessable.
+    /// Mints a token; `value` must be unguessable.
     pub fn mint_token(&mut self, kind: TokenKind, scope: &str, value: String, now: Timestamp) -> MintedToken {
         self.tick(now);
         let token = MintedToken { kind, scope: scope.to_owned(), value, expires_at: now + TOKEN_LIFETIME };
@@ -51,10 +51,10 @@ impl State {
         if self.tokens.iter().any(known) { Ok(()) } else { Err(Refusal::Unauthorized) }
     }
 
-    /// Registers a runner with a registration token; `credential` is to be unguessable.
+    /// Registers a runner with a registration token; `credential` must be unguessable.
     ///
     /// # Errors
-    /// A token that is not good here, a name that is taken, a name or label GitHub would not accept.
+    /// A token that is not valid here, a name that is taken, a name or label that GitHub would not accept.
     pub fn register(
         &mut self,
         token: &str,
@@ -70,7 +70,7 @@ impl State {
         self.admit(registration, credential, now)
     }
 
-    /// Creates a single-use runner on behalf of whoever administers the scope.
+    /// Creates a single-use runner on behalf of an administrator of the scope.
     ///
     /// # Errors
     /// As [`Self::register`].
@@ -137,7 +137,7 @@ impl State {
         self.with_custom(labels, &registration.labels)
     }
 
-    /// These labels and custom ones of these names, each name once.
+    /// Returns these labels and custom ones of these names, each name once.
     fn with_custom(&mut self, mut labels: Vec<Label>, names: &[String]) -> Vec<Label> {
         let runners = &self.runners;
         self.labels.retain(|name, _| {
@@ -155,17 +155,17 @@ impl State {
         labels
     }
 
-    /// The runners of exactly this scope, by id.
+    /// Lists the runners of exactly this scope, by id.
     pub fn in_scope(&self, scope: &str) -> impl Iterator<Item = &RegisteredRunner> {
         self.runners.values().filter(move |r| r.scope.eq_ignore_ascii_case(scope))
     }
 
-    /// Every runner there is, by id.
+    /// Lists every runner, by id.
     pub fn all_runners(&self) -> impl Iterator<Item = &RegisteredRunner> {
         self.runners.values()
     }
 
-    /// What GitHub says of `busy`: late, early and too long, as [`Behaviour`](super::Behaviour) has it.
+    /// Returns GitHub's `busy`: late, early and too long, as [`Behaviour`](super::Behaviour) defines it.
     #[must_use]
     pub fn told_busy(&self, runner: &RegisteredRunner) -> bool {
         let lingers = runner.busy_until.is_some_and(|until| self.now < until);
@@ -174,11 +174,11 @@ impl State {
         lingers || runner.busy() && tells
     }
 
-    /// Removes a runner on behalf of whoever administers the scope. A job that it has, and GitHub does not know of, is
-    /// settled as by its silence.
+    /// Removes a runner on behalf of an administrator of the scope. A job that it has, and that GitHub does not know
+    /// of, is settled as after its silence.
     ///
     /// # Errors
-    /// When it is not there, or is taken for busy.
+    /// The runner does not exist, or is reported as busy.
     pub fn remove_runner(&mut self, scope: &str, id: RunnerId, now: Timestamp) -> Result<(), Refusal> {
         self.tick(now);
         let runner = self.in_scope(scope).find(|r| r.id == id).ok_or(Refusal::NotFound)?;
@@ -191,11 +191,11 @@ impl State {
         Ok(())
     }
 
-    /// Sets the custom labels of a runner, listening or not, in place of those that it has; read-only ones stay. A
-    /// listening runner takes jobs by them from then on, or a while later. A job that it has goes on.
+    /// Sets the custom labels of a runner, listening or not, in place of its former ones; read-only ones stay. A
+    /// listening runner gets jobs by them from then on, or a while later. A current job continues.
     ///
     /// # Errors
-    /// When it is not there, or GitHub would not accept the labels.
+    /// The runner does not exist, or GitHub would not accept the labels.
     pub fn set_labels(
         &mut self,
         scope: &str,
@@ -226,7 +226,7 @@ impl State {
     /// Removes a runner on its own behalf, with a removal token of its scope.
     ///
     /// # Errors
-    /// As [`Self::remove_runner`], and a token that is not good here.
+    /// As [`Self::remove_runner`], and a token that is not valid here.
     pub fn deregister(
         &mut self,
         token: &str,

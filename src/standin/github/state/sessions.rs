@@ -8,15 +8,15 @@ use crate::github::behaviour::{PastEndOfLife, TokenService};
 
 use super::types::{Conclusion, Job, JobId, JobStatus, Refusal, RegisteredRunner, RunnerId, Session};
 
-/// The most that is kept of what a job prints.
+/// The most of a job's output that is stored.
 const LOG_BYTES: usize = 16 * 1024;
 
 impl State {
     /// Connects a runner.
     ///
     /// # Errors
-    /// An unknown credential (the runner was deleted), a token service that is unwell, a version that is not taken any
-    /// more, or a session that is still held.
+    /// An unknown credential (the runner was deleted), a token service that fails, a version that is no longer
+    /// accepted, or a session that is still held.
     pub fn open_session(&mut self, credential: &str, version: &str, now: Timestamp) -> Result<u64, Refusal> {
         self.tick(now);
         let runner = self.by_credential(credential)?;
@@ -38,7 +38,7 @@ impl State {
         Ok(id)
     }
 
-    /// Disconnects a runner that says good-bye. Its job, if it has one, is settled as by silence.
+    /// Disconnects a runner at its request. Its job, if it has one, is settled as after silence.
     ///
     /// # Errors
     /// An unknown credential or session.
@@ -48,7 +48,7 @@ impl State {
         Ok(())
     }
 
-    /// Notes that the runner is alive; says whether its job should end.
+    /// Records that the runner is alive; returns whether its job should end.
     ///
     /// # Errors
     /// An unknown credential or session.
@@ -58,8 +58,8 @@ impl State {
         Ok(job.is_some_and(|job| job.cancel_requested))
     }
 
-    /// The job for this runner, if there is one. Asked again before it began, the same job is the answer again: the
-    /// first answer may have been lost.
+    /// Returns the job for this runner, if there is one. A repeated call before the job began returns the same job: the
+    /// first response may have been lost.
     ///
     /// # Errors
     /// An unknown credential or session, or a version that gets no message any more.
@@ -74,7 +74,7 @@ impl State {
         if let Some(job) = held.and_then(|job| self.jobs.get(&job)) {
             match job.status {
                 JobStatus::Assigned => return Ok(Some(job.clone())),
-                // It began and does not know of it any more.
+                // It began the job and does not know of it any more.
                 JobStatus::InProgress | JobStatus::Queued | JobStatus::Completed(_) => self.settle(id, now),
             }
         }
@@ -106,11 +106,11 @@ impl State {
         Ok(job)
     }
 
-    /// The runner begins its job. From here on nobody else gets it. Saying so again is fine: the answer may have been
-    /// lost, and a session is one process.
+    /// Begins the job of a runner. From here on no other runner gets it. A repeated call is fine: the response may have
+    /// been lost, and a session is one process.
     ///
     /// # Errors
-    /// An unknown credential or session, or a job that is not (any more) to be begun by this runner.
+    /// An unknown credential or session, or a job that is not or no longer to be begun by this runner.
     pub fn begin(
         &mut self,
         credential: &str,
@@ -131,7 +131,7 @@ impl State {
         Ok(())
     }
 
-    /// The runner reports the end of its job; a single-use runner is removed with it. The same report again is fine.
+    /// Ends the job of a runner; a single-use runner is removed with it. A repeated report is fine.
     ///
     /// # Errors
     /// An unknown credential or session, or a job that was taken from this runner meanwhile.
@@ -169,15 +169,15 @@ impl State {
         Ok(())
     }
 
-    /// The runner of this credential.
+    /// Returns the runner of this credential.
     ///
     /// # Errors
-    /// When there is none, or it was deleted.
+    /// There is none, or it was deleted.
     pub fn by_credential(&self, credential: &str) -> Result<&RegisteredRunner, Refusal> {
         self.runners.values().find(|r| r.credential == credential).ok_or(Refusal::Unauthorized)
     }
 
-    /// What becomes of a runner of this version, if its time is over.
+    /// Returns the treatment of a runner of this version, if its support has ended.
     fn past_end_of_life(&self, version: &str, now: Timestamp) -> Option<PastEndOfLife> {
         self.behaviour.gets_no_job(version, now).then_some(self.behaviour.past_end_of_life)
     }
@@ -198,7 +198,8 @@ impl State {
         self.changed();
     }
 
-    /// What becomes of the job of a runner that will not finish it: not begun, it is queued again; begun, it is lost.
+    /// Settles the job of a runner that will not finish it: a job that has not begun is queued again, another one is
+    /// lost.
     fn settle(&mut self, id: RunnerId, now: Timestamp) {
         let lingers = now + self.behaviour.busy_lingers;
         let runner = self.runners.get_mut(&id).filter(|runner| runner.job.is_some());
@@ -227,7 +228,7 @@ impl State {
     }
 }
 
-/// The end of a text, in whole characters.
+/// Returns the end of a text, in whole characters.
 fn tail(text: &str) -> &str {
     let mut start = text.len().saturating_sub(LOG_BYTES);
     while !text.is_char_boundary(start) {

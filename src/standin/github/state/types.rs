@@ -14,7 +14,7 @@ pub type JobId = u64;
 /// GitHub's number of a workflow run.
 pub type RunId = u64;
 
-/// What a runner token is good for.
+/// The purpose of a runner token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TokenKind {
@@ -30,12 +30,12 @@ pub struct MintedToken {
     pub(super) kind: TokenKind,
     pub(super) scope: String,
     pub(super) value: String,
-    /// Not accepted from this moment on.
+    /// The time from which it is not accepted.
     pub expires_at: Timestamp,
 }
 
 impl MintedToken {
-    /// The secret itself.
+    /// Returns the secret itself.
     #[must_use]
     pub fn value(&self) -> &str {
         &self.value
@@ -54,9 +54,9 @@ impl fmt::Debug for MintedToken {
 /// A label on a runner.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Label {
-    /// The same label has the same id on every runner.
+    /// Its id; the same label has the same id on every runner.
     pub id: u64,
-    /// As given at registration.
+    /// Its name, as given at registration.
     pub name: String,
     /// Whether a person chose it; the others are GitHub's own.
     pub custom: bool,
@@ -67,7 +67,7 @@ pub struct Label {
 pub struct Session {
     /// Distinguishes this connection from an earlier one of the same runner.
     pub id: u64,
-    /// When it last said anything.
+    /// When it last called.
     pub last_seen: Timestamp,
 }
 
@@ -86,7 +86,7 @@ pub struct RegisteredRunner {
     pub scope: String,
     /// Unique in its scope.
     pub name: String,
-    /// What jobs are matched against.
+    /// The labels that jobs are matched against.
     pub labels: Vec<Label>,
     /// 1 is the default group.
     pub group_id: u64,
@@ -100,28 +100,28 @@ pub struct RegisteredRunner {
     /// When its job was assigned.
     #[serde(default)]
     pub(super) assigned_at: Option<Timestamp>,
-    /// Labels that it had, and until when jobs go by them.
+    /// Its former labels, and until when jobs are assigned by them.
     #[serde(default)]
     pub(super) former_labels: Option<(Vec<Label>, Timestamp)>,
-    /// How long GitHub takes it for busy after its last job.
+    /// Until when GitHub reports it as busy after its last job.
     #[serde(default)]
     pub(super) busy_until: Option<Timestamp>,
 }
 
 impl RegisteredRunner {
-    /// Whether its listener is connected.
+    /// Returns whether its listener is connected.
     #[must_use]
     pub fn online(&self) -> bool {
         self.session.is_some()
     }
 
-    /// Whether a job is assigned to it, which GitHub's own `busy` does not always tell.
+    /// Returns whether a job is assigned to it, which GitHub's own `busy` does not always report.
     #[must_use]
     pub fn busy(&self) -> bool {
         self.job.is_some()
     }
 
-    /// Whether a job that wants these labels may go to it at this moment.
+    /// Returns whether a job that wants these labels may be assigned to it now.
     pub(super) fn takes(&self, wanted: &[String], now: Timestamp) -> bool {
         match &self.former_labels {
             Some((former, until)) if now < *until => all_among(former, wanted),
@@ -148,31 +148,31 @@ impl fmt::Debug for RegisteredRunner {
     }
 }
 
-/// A job as a workflow states it.
+/// A job as a workflow defines it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JobSpec {
-    /// Shown to people.
+    /// Its name, shown to people.
     pub name: String,
-    /// A runner must have all of these labels.
+    /// The labels that its runner must have.
     pub runs_on: Vec<String>,
-    /// Shell scripts, one after the other, until one fails.
+    /// Shell scripts, run one after the other until one fails.
     pub steps: Vec<String>,
-    /// Added to the environment of every step.
+    /// Variables added to the environment of every step.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
-    /// It runs on a runner of GitHub's own: it is over as it begins, with this conclusion.
+    /// Whether it runs on a runner of GitHub's own: it ends as it begins, with this conclusion.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hosted: Option<Conclusion>,
-    /// Its steps run in this.
+    /// The container in which its steps run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<ContainerSpec>,
-    /// What runs beside it, each by its name in the job's network.
+    /// The services that run beside it, each by its name in the job's network.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub services: BTreeMap<String, ContainerSpec>,
 }
 
-/// A container as a workflow states it.
+/// A container as a workflow defines it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ContainerSpec {
@@ -198,7 +198,7 @@ pub struct ContainerSpec {
 pub enum Conclusion {
     /// Every step exited with 0.
     Success,
-    /// A step did not.
+    /// A step exited with another code.
     Failure,
     /// A person, or the runner's shutdown, ended it.
     Cancelled,
@@ -206,22 +206,22 @@ pub enum Conclusion {
     Lost,
 }
 
-/// Where a job stands.
+/// The state of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JobStatus {
     /// No runner has it.
     Queued,
-    /// A runner was given it and has not begun: it may still go elsewhere.
+    /// It is assigned to a runner that has not begun it: it may still go to another.
     Assigned,
-    /// A runner has begun: it never goes elsewhere.
+    /// A runner has begun it: it never goes to another.
     InProgress,
     /// Over.
     Completed(Conclusion),
 }
 
 impl JobStatus {
-    /// Whether nothing can change any more.
+    /// Returns whether its state cannot change any more.
     #[must_use]
     pub fn over(self) -> bool {
         match self {
@@ -242,9 +242,9 @@ pub struct Job {
     pub attempt: u32,
     /// `owner/name`.
     pub repository: String,
-    /// What the workflow states.
+    /// The job as the workflow defines it.
     pub spec: JobSpec,
-    /// Where it stands.
+    /// Its state.
     pub status: JobStatus,
     /// The runner that has or had it.
     pub runner_id: Option<RunnerId>,
@@ -252,15 +252,15 @@ pub struct Job {
     pub runner_name: Option<String>,
     /// The last step's exit code, when a step ran.
     pub exit_code: Option<i32>,
-    /// The end of what the steps printed.
+    /// The end of the output of its steps.
     pub log: String,
-    /// Whether somebody asked for its end.
+    /// Whether its end was requested.
     pub cancel_requested: bool,
     /// When it was queued.
     pub created_at: Timestamp,
     /// When its runner began.
     pub started_at: Option<Timestamp>,
-    /// When it was over.
+    /// When it ended.
     pub completed_at: Option<Timestamp>,
 }
 
@@ -269,13 +269,13 @@ pub struct Job {
 pub struct Run {
     /// GitHub's number.
     pub id: RunId,
-    /// 1, and one more for each re-run.
+    /// The attempt: 1, and one more for each re-run.
     pub attempt: u32,
     /// `owner/name`.
     pub repository: String,
     /// The workflow's name.
     pub name: String,
-    /// Whether jobs may still be added. An open run is not over even when all its jobs are.
+    /// Whether jobs may still be added. An open run has not ended even when all its jobs have.
     pub open: bool,
     /// When its first attempt was queued.
     pub created_at: Timestamp,
@@ -284,16 +284,16 @@ pub struct Run {
     pub attempt_started_at: Option<Timestamp>,
     /// When it was last changed by its workflow.
     pub updated_at: Timestamp,
-    /// Where its code comes from.
+    /// The origin of its code.
     #[serde(default)]
     pub source: Source,
 }
 
-/// Where the code of a run comes from.
+/// The origin of a run's code.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Source {
-    /// What started it.
+    /// The event that started it.
     pub event: String,
     /// Its branch, or its tag.
     pub head_branch: String,
@@ -317,13 +317,13 @@ impl Default for Source {
     }
 }
 
-/// Why the stand-in does not do what was asked.
+/// Why the stand-in refuses a call.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// The token or credential is missing, unknown, expired or for something else.
     #[error("Bad credentials")]
     Unauthorized,
-    /// There is no such thing here.
+    /// It does not exist here.
     #[error("Not Found")]
     NotFound,
     /// A runner of this name exists.
@@ -332,22 +332,22 @@ pub enum Refusal {
     /// The runner has a job.
     #[error("Bad request - Runner \"{0}\" is still running a job")]
     Busy(String),
-    /// What is asked cannot be done now.
+    /// The call is not possible now.
     #[error("{0}")]
     Forbidden(String),
-    /// GitHub takes no runner of this version any more.
+    /// GitHub does not accept runners of this version any more.
     #[error("Runner version v{0} is deprecated and cannot receive messages.")]
     Deprecated(String),
-    /// The token service is unwell.
+    /// The token service fails.
     #[error("Response status code does not indicate success: 503 (Service Unavailable).")]
     NoToken,
     /// The runner is connected from elsewhere.
     #[error("A session for this runner already exists.")]
     SessionConflict,
-    /// The job is not this runner's, or no longer.
+    /// The job is not, or no longer, assigned to this runner.
     #[error("the job is not this runner's any more")]
     NotYours,
-    /// A mistake in what was sent: which field, and what it should be.
+    /// A mistake in the request: which field, and its expected value.
     #[error("{0}")]
     Invalid(String),
 }

@@ -1,14 +1,14 @@
-//! Does a container engine answer at a socket?
+//! Checks whether a container engine responds at a socket.
 
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-/// How long an engine may take to answer.
+/// Time limit for the engine's response.
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// Whether a container engine answers there.
+/// Returns whether a container engine responds at the socket.
 pub(crate) fn answers(socket: &Path) -> bool {
     let ask = || {
         let mut stream = UnixStream::connect(socket)?;

@@ -1,29 +1,30 @@
-//! Where Docker does something else than podman, and what has podman do as Docker does: pure, by what is asked and by
-//! what is known of the image. The API of Docker is <https://docs.docker.com/reference/api/engine/>; podman's own, which
-//! its command speaks, has the same paths below `/libpod`.
+//! Handles the differences between Docker and podman: the changes to a request that make podman behave like Docker.
+//! Pure functions of the request and of the known facts about the image. Docker's API is
+//! <https://docs.docker.com/reference/api/engine/>; podman's own API, which its command uses, has the same paths below
+//! `/libpod`.
 
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
-/// What Docker takes where a health check says nothing else, in nanoseconds, and how often.
+/// Docker's defaults for a health check that sets no values: durations in nanoseconds, and the number of retries.
 const HEALTH: [(&str, u64); 3] = [("Interval", 30_000_000_000), ("Timeout", 30_000_000_000), ("Retries", 3)];
 
-/// Whose words are spoken.
+/// The API that a request uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Api {
     Docker,
     Podman,
 }
 
-/// What is asked, as far as it matters here.
+/// A request, as far as it matters here.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Call {
-    /// A container is made.
+    /// Creates a container.
     Create(Api),
-    /// A container is removed whatever it does; it is asked of podman by this target.
+    /// Removes a container by force; podman is called with this target.
     Remove(Api, String),
-    /// A container's end is waited for, by this target.
+    /// Waits for the end of a container; podman is called with this target.
     Wait(String),
     Other,
 }
@@ -72,8 +73,8 @@ fn is_true(value: &str) -> bool {
     ["1", "true", "True"].contains(&value)
 }
 
-/// The directories of the machine that a container to be made is to see, and that Docker makes where they are missing:
-/// those of `--volume`, in all its forms, and not those of `--mount`, which it refuses.
+/// Returns the directories of the machine that a new container mounts and that Docker creates if they are missing:
+/// those of `--volume`, in all its forms, and not those of `--mount`, which Docker refuses.
 pub(super) fn sources(api: Api, container: &Value) -> Vec<PathBuf> {
     let entries = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let found: Vec<String> = match api {
@@ -98,12 +99,12 @@ pub(super) fn sources(api: Api, container: &Value) -> Vec<PathBuf> {
     found.into_iter().map(PathBuf::from).filter(|path| path.is_absolute()).collect()
 }
 
-/// Where `--mount` is to show something, by the words of podman's command, which tells them with what it made of them.
+/// Returns the destinations of `--mount` options, from the command line that podman's command sends with its request.
 fn of_mounts(container: &Value) -> Vec<String> {
     let count = container["command"].as_array().map_or(0, Vec::len) + 1;
     let words = container["containerCreateCommand"].as_array().map(Vec::as_slice).unwrap_or_default();
     let words: Vec<&str> = words.iter().filter_map(Value::as_str).collect();
-    // The image and what it runs come last.
+    // The image and its command come last.
     let options = &words[..words.len().saturating_sub(count)];
     let mut found = Vec::new();
     for (at, word) in options.iter().enumerate() {
@@ -126,8 +127,8 @@ fn clean(path: &str) -> String {
     Path::new(path).components().collect::<PathBuf>().to_string_lossy().into_owned()
 }
 
-/// The image whose own health check counts for a container to be made: none where it has one of its own, or is to have
-/// none.
+/// Returns the image that provides the health check of a new container; `None` if the container has its own check, or
+/// is to have none.
 pub(super) fn image_to_ask(api: Api, container: &Value) -> Option<&str> {
     let (check, image) = match api {
         Api::Docker => (&container["Healthcheck"]["Test"], &container["Image"]),
@@ -137,8 +138,9 @@ pub(super) fn image_to_ask(api: Api, container: &Value) -> Option<&str> {
     if own { None } else { image.as_str().filter(|image| !image.is_empty()) }
 }
 
-/// Writes the health check of a container that is to be made: the image's where it has none, and Docker's numbers where
-/// it has none of these. Podman takes 0 for the retries of an image's, and calls it unhealthy at its first failure.
+/// Sets the health check of a new container: the image's if the container has none, and Docker's defaults for missing
+/// values. Returns whether anything changed. Podman reads 0 retries from an image's check, and reports the container as
+/// unhealthy after the first failure.
 pub(super) fn set_health(api: Api, container: &mut Value, image: Option<&Value>) -> bool {
     let place = match api {
         Api::Docker => "Healthcheck",
@@ -164,7 +166,7 @@ pub(super) fn set_health(api: Api, container: &mut Value, image: Option<&Value>)
     changed
 }
 
-/// The image's, with what the container says otherwise.
+/// Returns the image's health check, with the values that the container overrides.
 fn overlaid(image: &Value, own: &Value) -> Value {
     let mut check: Map<String, Value> = image.as_object().cloned().unwrap_or_default();
     for (name, value) in own.as_object().into_iter().flatten() {

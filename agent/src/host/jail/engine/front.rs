@@ -1,6 +1,6 @@
-//! What answers where jobs look for Docker: it passes each request on to podman, and has podman do what Docker does
-//! where that is another thing ([`super::docker`]). Each connection carries one request, so that nothing of the answer has
-//! to be understood. It runs as the engine does and can do no more than a job can.
+//! Serves the socket at which jobs expect Docker. It passes each request on to podman, and makes podman behave like
+//! Docker where the two differ ([`super::docker`]). Each connection carries one request, so that no part of the
+//! response has to be parsed. It runs with the engine's rights and can do no more than a job can.
 
 use std::fs::{DirBuilder, Permissions, set_permissions};
 use std::io::{self, Read, Write};
@@ -15,19 +15,19 @@ use serde_json::Value;
 use super::docker::{Api, Call, image_to_ask, set_health, sources};
 use super::message::{Request, end_of_head};
 
-/// Enough for what one connection needs.
+/// Stack size that is sufficient for one connection.
 const STACK: usize = 256 * 1024;
 
-/// Begins to answer.
+/// Starts to serve requests.
 ///
 /// # Errors
-/// The socket cannot be made.
+/// The socket cannot be created.
 pub(super) fn begin(place: &Path, podman: &'static Path) -> io::Result<()> {
     let listener = UnixListener::bind(place)?;
     set_permissions(place, Permissions::from_mode(0o600))?;
     thread::Builder::new().spawn(move || {
         for caller in listener.incoming().flatten() {
-            // Who is refused asks again; an error is the client's to see, by a connection that ends.
+            // A client that is refused tries again; the client sees an error as a closed connection.
             let answering = move || drop(answer(&caller, podman));
             let _ = thread::Builder::new().stack_size(STACK).spawn(answering);
         }
@@ -61,12 +61,13 @@ fn answer(caller: &UnixStream, podman: &'static Path) -> io::Result<()> {
     both_ways(caller, &engine)
 }
 
-/// Makes the directories that it is to see, and says how the container is made then, if otherwise.
+/// Creates the directories that the container mounts. Returns the changed description of the container, if there are
+/// changes.
 fn as_docker_makes(api: Api, body: &[u8], podman: &'static Path) -> Option<Vec<u8>> {
-    // What is no JSON, podman refuses in its own words.
+    // Podman rejects invalid JSON with its own error message.
     let mut container: Value = serde_json::from_slice(body).ok()?;
     for missing in sources(api, &container).iter().filter(|source| source.symlink_metadata().is_err()) {
-        // Where the job may not make one, podman says that there is none.
+        // If the job may not create it, podman reports that it is missing.
         let _ = DirBuilder::new().recursive(true).mode(0o755).create(missing);
     }
     let image =
@@ -77,7 +78,7 @@ fn as_docker_makes(api: Api, body: &[u8], podman: &'static Path) -> Option<Vec<u
     changed.then(|| container.to_string().into_bytes())
 }
 
-/// As a part of a target; podman takes names with slashes as they are.
+/// Escapes a name as a part of a target; podman accepts names with slashes as they are.
 fn escaped(name: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/:@".contains(&byte);
     name.bytes()
@@ -85,7 +86,7 @@ fn escaped(name: &str) -> String {
         .collect()
 }
 
-/// Podman's own answer, as Docker's clients expect it: nothing where all went well.
+/// Passes on podman's own response in the form that Docker's clients expect: an empty one on success.
 fn no_content(mut caller: &UnixStream, mut engine: &UnixStream) -> io::Result<()> {
     let mut said = Vec::new();
     engine.read_to_end(&mut said)?;
@@ -95,8 +96,8 @@ fn no_content(mut caller: &UnixStream, mut engine: &UnixStream) -> io::Result<()
     }
 }
 
-/// Carries what both say, until podman has nothing more to say. That a client says nothing more is passed on as it is:
-/// so ends the input of a command.
+/// Copies data in both directions, until podman closes the connection. If the client closes its sending side, this is
+/// passed on: it ends the input of a command.
 fn both_ways(caller: &UnixStream, engine: &UnixStream) -> io::Result<()> {
     let (mut from, mut to) = (caller.try_clone()?, engine.try_clone()?);
     let asking = thread::Builder::new().stack_size(STACK).spawn(move || {
@@ -104,18 +105,18 @@ fn both_ways(caller: &UnixStream, engine: &UnixStream) -> io::Result<()> {
         let _ = to.shutdown(Shutdown::Write);
     })?;
     let said = io::copy(&mut &*engine, &mut &*caller);
-    // Where the client is gone, podman is to notice.
+    // If the client is gone, podman must notice.
     let _ = engine.shutdown(Shutdown::Both);
     let _ = caller.shutdown(Shutdown::Both);
-    // It ends by what was just shut.
+    // The shutdown above ends the thread.
     let _ = asking.join();
     said.map(drop)
 }
 
-/// Asks podman something of its own API, to the end of its answer.
+/// Sends a request of podman's own API and reads the complete response.
 ///
 /// # Errors
-/// It does not answer, or with something else than success.
+/// Podman does not respond, or responds with another status than success.
 pub(super) fn ask(podman: &Path, method: &str, target: &str) -> io::Result<Value> {
     let mut stream = UnixStream::connect(podman)?;
     stream.write_all(question(method, target).as_bytes())?;
@@ -124,12 +125,12 @@ pub(super) fn ask(podman: &Path, method: &str, target: &str) -> io::Result<Value
     answered(&said)
 }
 
-/// By the old version of the protocol, in which an answer ends with its connection.
+/// Formats a request of HTTP/1.0, where a response ends with its connection.
 pub(super) fn question(method: &str, target: &str) -> String {
     format!("{method} {target} HTTP/1.0\r\nHost: engine\r\n\r\n")
 }
 
-/// What an answer holds, if it is one of success.
+/// Returns the body of a successful response.
 pub(super) fn answered(said: &[u8]) -> io::Result<Value> {
     let (head, body) = said.split_at(end_of_head(said).ok_or(io::ErrorKind::UnexpectedEof)?);
     if head.get(9..10) != Some(b"2") {

@@ -1,5 +1,5 @@
-//! Has podman check the health of containers when it is time. Podman itself leaves that to timers of systemd, which a
-//! jail has not; what a check says, how often it may fail and what everybody is told is podman's to count.
+//! Makes podman check the health of containers when a check is due. Podman itself leaves this to systemd timers, which
+//! a jail does not have. Podman evaluates the result of a check, counts failures and reports the state.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,22 +16,22 @@ use tokio::time::Instant;
 
 use super::front::{answered, ask, question};
 
-/// All containers that start, from now on.
+/// Events for all containers that start from now on.
 const STARTS: &str = "/v4.0.0/libpod/events?stream=true&filters=%7B%22type%22%3A%5B%22container%22%5D%2C%22event%22%3A%5B%22start%22%5D%7D";
 const RUNNING: &str = "/v4.0.0/libpod/containers/json";
-/// What Docker takes where a check says nothing else.
+/// Docker's default for a check that sets no value.
 const USUAL: Duration = Duration::from_secs(30);
 /// How often Docker checks a container that may still be starting (`StartInterval`).
 const STARTING: Duration = Duration::from_secs(5);
-/// How long podman may take to see that a check was ended.
+/// Time limit for podman to notice that a check was killed.
 const ENDS: Duration = Duration::from_secs(10);
-/// How long it is until podman's events are asked for anew.
+/// Delay before podman's events are requested again.
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// Begins to follow podman's containers; those that are started from now on are checked.
+/// Starts to follow podman's containers; those that start from now on are checked.
 ///
 /// # Errors
-/// Podman does not tell.
+/// Podman does not report events.
 pub(super) fn begin(podman: &'static Path) -> io::Result<()> {
     let events = events(podman)?;
     thread::Builder::new().spawn(move || {
@@ -54,14 +54,14 @@ fn events(podman: &Path) -> io::Result<BufReader<UnixStream>> {
     stream.write_all(question("GET", STARTS).as_bytes())?;
     let mut events = BufReader::new(stream);
     let mut line = String::new();
-    // The rest of the head is no event.
+    // The rest of the header is no event.
     if events.read_line(&mut line)? == 0 || !line.contains(" 200 ") {
         return Err(io::Error::other(line.trim().to_owned()));
     }
     Ok(events)
 }
 
-/// Until podman tells no more.
+/// Follows events until podman ends the stream.
 fn follow(podman: &'static Path, events: BufReader<UnixStream>) {
     for line in events.lines().map_while(Result::ok) {
         let Ok(event) = serde_json::from_str::<Value>(&line) else { continue };
@@ -69,7 +69,7 @@ fn follow(podman: &'static Path, events: BufReader<UnixStream>) {
     }
 }
 
-/// Checks one container for as long as it runs without being started anew.
+/// Checks one container while it runs, until it is restarted.
 fn watch(podman: &'static Path, id: &str) {
     let id = id.to_owned();
     let watching = move || {
@@ -78,13 +78,13 @@ fn watch(podman: &'static Path, id: &str) {
             || Container::seen(podman, &id).filter(|seen| Some(&seen.started) == started(&first));
         while let Some(now) = of_this_start() {
             sleep(now.plan.pause(now.starting, begun.elapsed()));
-            // It may have ended meanwhile, or been started anew, which is watched by another.
+            // It may have stopped meanwhile, or been restarted; another thread watches the restarted container.
             let Some(now) = of_this_start() else { return };
-            // What podman cannot check now, it is asked to check again.
+            // A check that podman cannot run now is tried again later.
             let _ = check(podman, &id, &now);
         }
     };
-    // No thread, no check: the container goes on as one that is starting.
+    // Without a thread there is no check: the container remains in the starting state.
     let _ = thread::Builder::new().spawn(watching);
 }
 
@@ -92,22 +92,22 @@ fn started(container: &Option<Container>) -> Option<&String> {
     container.as_ref().map(|container| &container.started)
 }
 
-/// What a container says of its health.
+/// The health state of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Container {
-    /// By which one start is known from another.
+    /// The start time, which distinguishes one start from another.
     started: String,
-    /// Whether no check has said yet how it is.
+    /// Whether no check has reported a result yet.
     starting: bool,
-    /// By which its checks are known from other programs in it.
+    /// The command of its checks, which distinguishes them from other programs in the container.
     command: Vec<String>,
     plan: Plan,
-    /// The programs that were started in it.
+    /// The programs that were started in the container.
     sessions: BTreeSet<String>,
 }
 
 impl Container {
-    /// As podman has it; none where nothing is to be checked.
+    /// Reads the container from podman. Returns `None` if there is nothing to check.
     fn seen(podman: &Path, id: &str) -> Option<Self> {
         ask(podman, "GET", &format!("/v4.0.0/libpod/containers/{id}/json")).ok().as_ref().and_then(Self::of)
     }
@@ -135,7 +135,7 @@ impl Container {
     }
 }
 
-/// When a container is checked, and for how long at most.
+/// The schedule and the time limit of a container's checks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Plan {
     interval: Duration,
@@ -154,13 +154,13 @@ impl Plan {
         }
     }
 
-    /// How long it is to the next check.
+    /// Returns the time until the next check.
     fn pause(&self, starting: bool, up: Duration) -> Duration {
         if starting && up < self.start { self.interval.min(STARTING) } else { self.interval }
     }
 }
 
-/// Has podman check it once. What takes too long is ended, which podman takes for a failure.
+/// Makes podman run one check. A check that takes too long is killed, which podman counts as a failure.
 fn check(podman: &Path, id: &str, before: &Container) -> io::Result<()> {
     let mut stream = UnixStream::connect(podman)?;
     stream.write_all(question("GET", &format!("/v4.0.0/libpod/containers/{id}/healthcheck")).as_bytes())?;
@@ -174,7 +174,7 @@ fn check(podman: &Path, id: &str, before: &Container) -> io::Result<()> {
     answered(&said).map(drop)
 }
 
-/// Ends the check that runs: what was started since, by the check's own words.
+/// Kills the running check: a program that was started since then with the check's command.
 fn end_check(podman: &Path, id: &str, before: &Container) {
     let Some(now) = Container::seen(podman, id) else { return };
     for session in now.sessions.difference(&before.sessions) {
@@ -189,8 +189,8 @@ fn end_check(podman: &Path, id: &str, before: &Container) {
     }
 }
 
-/// The processes that podman has watch over a program in a container: its session is one of their words. Podman itself
-/// learns the program's own number only when that has ended.
+/// Returns the processes with which podman monitors a program in a container: the session is one of their arguments.
+/// Podman itself learns the program's own process id only when the program has ended.
 fn monitors(session: &str) -> Vec<i32> {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -201,10 +201,10 @@ fn monitors(session: &str) -> Vec<i32> {
     pids.filter(of_it).collect()
 }
 
-/// Ends a process and all that it started.
+/// Kills a process and all of its descendants.
 fn end(pid: i32) {
     let started = children(pid);
-    // One that has ended is what is wanted.
+    // The process may already have ended.
     let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
     started.into_iter().for_each(end);
 }

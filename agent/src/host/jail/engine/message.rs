@@ -1,13 +1,13 @@
-//! One request of HTTP/1.1 as a client of the engine sends it (RFC 9112), as far as somebody in between must read it.
+//! Parses one HTTP/1.1 request of an engine's client (RFC 9112), as far as a proxy must read it.
 
 use std::io::{self, Read};
 
-/// No client of an engine writes more before the body.
+/// Size limit of a header; no client of an engine sends more.
 const MOST_HEAD: usize = 64 * 1024;
-/// No description of a container is longer.
+/// Size limit of a body; no description of a container is longer.
 const MOST_BODY: usize = 16 * 1024 * 1024;
 
-/// A request, and what was read of its body so far, as it came.
+/// A request, and the raw part of its body that was read so far.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Request {
     pub(super) method: String,
@@ -17,10 +17,10 @@ pub(super) struct Request {
 }
 
 impl Request {
-    /// Reads one up to its body; none where the client asks nothing.
+    /// Reads a request up to its body. Returns `None` if the client sends nothing.
     ///
     /// # Errors
-    /// It is no request, or the client is gone.
+    /// It is not a request, or the client is gone.
     pub(super) fn read(from: &mut impl Read) -> io::Result<Option<Self>> {
         let mut bytes = Vec::new();
         let end = loop {
@@ -51,7 +51,7 @@ impl Request {
         self.headers.iter().find(|(is, _)| is.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
     }
 
-    /// Reads all of its body, and gives it back without what it was wrapped in.
+    /// Reads the complete body, and returns it without its transfer encoding.
     ///
     /// # Errors
     /// It is too long, or ends too early.
@@ -73,7 +73,7 @@ impl Request {
         }
     }
 
-    /// Puts another body in the place of the whole one.
+    /// Replaces the complete body.
     pub(super) fn set_body(&mut self, body: Vec<u8>) {
         let about = ["Content-Length", "Transfer-Encoding", "Expect"];
         self.headers.retain(|(name, _)| !about.iter().any(|is| name.eq_ignore_ascii_case(is)));
@@ -81,7 +81,7 @@ impl Request {
         self.body = body;
     }
 
-    /// As it is passed on: the last of its connection, unless the connection is to become something else.
+    /// Serializes the request as the last of its connection, unless the connection is upgraded.
     pub(super) fn into_bytes(mut self) -> Vec<u8> {
         let upgrades =
             self.header("Connection").is_some_and(|how| how.to_ascii_lowercase().contains("upgrade"));
@@ -105,12 +105,12 @@ fn more(from: &mut impl Read, into: &mut Vec<u8>) -> io::Result<usize> {
     Ok(count)
 }
 
-/// Where the head ends, if all of it is there.
+/// Returns the position at which the header ends, if it is complete.
 pub(super) fn end_of_head(bytes: &[u8]) -> Option<usize> {
     bytes.windows(4).position(|four| four == b"\r\n\r\n").map(|at| at + 4)
 }
 
-/// What came in chunks, if all of them are there.
+/// Decodes a chunked body, if all chunks were received.
 fn unchunked(mut bytes: &[u8]) -> io::Result<Option<Vec<u8>>> {
     let mut whole = Vec::new();
     loop {

@@ -3,7 +3,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use super::*;
 
-/// A package with programs, a link among them, and a file that everybody could write to.
+/// Builds a package with programs, a link among them, and a file that everybody could write to.
 fn archive() -> (Vec<u8>, String) {
     let gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     let mut tar = tar::Builder::new(gz);
@@ -28,7 +28,7 @@ fn archive() -> (Vec<u8>, String) {
     (archive, sha256)
 }
 
-/// Where a package is, whose archive is there.
+/// Returns the files of a package with an existing archive.
 fn place(dir: &Path, apart: bool) -> Place {
     let (content, sha256) = archive();
     let place = Place {
@@ -58,7 +58,7 @@ fn a_package_is_unpacked_once_and_nobody_else_may_write_to_it() {
             assert_eq!(mode(&place.tree.join(file)), wanted, "{file}");
         }
         assert_eq!(mode(&place.tree), 0o700);
-        // Not from there again.
+        // It is not unpacked again.
         fs::remove_file(&place.archive).unwrap();
         assert_eq!(found(&place, &mut slot).unwrap(), Found::Whole);
     }
@@ -80,7 +80,7 @@ fn of_an_archive_with_another_digest_nothing_stays() {
     assert_eq!(found(&place, &mut slot).unwrap(), Found::Nothing);
 }
 
-/// Waits until the file system's clock, which is coarser than the system's, has gone on.
+/// Waits until the file system's clock, which is coarser than the system's, has advanced.
 fn goes_on(dir: &Path) {
     let file = dir.join("now");
     let now = || {
@@ -95,7 +95,7 @@ fn goes_on(dir: &Path) {
     fs::remove_file(file).unwrap();
 }
 
-/// Jobs of the agent's own user could do each of these.
+/// Jobs of the agent's own user could make each of these changes.
 #[test]
 fn an_unpacked_package_that_a_job_changed_is_unpacked_anew() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
 use super::*;
 
-/// The end of `run.sh` as GitHub's scripts write it, by the listener's code.
+/// Returns the last output of GitHub's `run.sh` for an exit code of the listener.
 fn exits(code: u32) -> &'static str {
     match code {
         0 => {
@@ -25,7 +25,7 @@ const UNAUTHORIZED: &str = "Failed to create session. You are not authorized to 
 const OLD: &str = "An error occurred: Runner version v2.300.0 is deprecated and cannot receive messages.\n";
 const GONE: &str = "The runner no longer exists on the server. Cleaning up local configuration.\n\u{221a} Removed .credentials\n\u{221a} Removed .runner\n";
 
-/// What an end means, in a word.
+/// Returns the meaning of an end as one word.
 fn meaning(said: &[&str]) -> &'static str {
     match end_of_listener(&said.concat()) {
         RunnerEnd::Lost(_) => "lost",

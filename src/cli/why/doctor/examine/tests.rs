@@ -1,4 +1,4 @@
-//! What is a finding, what is none, and on what a mend depends.
+//! What is a finding, what is not, and which records a repair depends on.
 
 use super::*;
 use crate::session::context::{attributes, number, text};

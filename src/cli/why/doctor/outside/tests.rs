@@ -1,4 +1,4 @@
-//! What of the outside is a finding, and which dependency's silence stops nothing else.
+//! Which external problems are findings, and which failing dependency stops no other check.
 
 use super::*;
 use crate::session::context::{attributes, number, text};
@@ -117,7 +117,7 @@ fn a_runner_of_a_terminated_machine_is_stale_and_other_runners_are_left_alone() 
 
 #[test]
 fn each_of_ten_pinned_versions_is_told_of_three_weeks_before_it_ends() {
-    // As GitHub's endpoint told them in 2026; of the eleventh it named no date.
+    // As reported by GitHub's endpoint in 2026; it had no date for the eleventh.
     let known = [
         ("2.329.0", "2026-01-23T17:10:35Z"),
         ("2.330.0", "2026-03-13T18:34:13Z"),

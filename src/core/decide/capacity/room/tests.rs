@@ -5,7 +5,7 @@ use crate::model::{Instance, Life, Reason, Slot};
 use crate::testing::*;
 use crate::yard::Observation;
 
-/// Class `linux`, at its max of so many idle machines, all of repository `acme/a`; the first expires first.
+/// Creates class `linux`, at its max of so many idle machines, all of repository `acme/a`; the first expires first.
 fn full(max: u32, more: serde_json::Value) -> Scene {
     let mut spec = json!({"max": max, "reuseWithin": "repository"});
     spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -24,7 +24,7 @@ fn asks(scene: &mut Scene, run: &str, count: u32, repository: &str) {
     scene.put(&request(run, count, json!({"repository": repository})));
 }
 
-/// The machines that the class ends.
+/// Returns the machines that the class ends.
 fn ended(actions: &[Planned]) -> Vec<String> {
     let ends = actions.iter().filter_map(|action| match &action.effect {
         Effect::Instance(step, _) => match step.after.life {
@@ -49,7 +49,7 @@ fn at_max_an_idle_machine_of_another_domain_ends_for_each_that_a_request_lacks()
     let full = "class linux has as many machines as max allows (2); 2 idle machines are kept for repository acme/a, \
                 one ends for it now";
     assert!(told.iter().any(|wait| wait.message == full), "{told:?}");
-    // Its record is being written: no second one ends for the same lack.
+    // Its record is being written: no second machine ends for the same lack.
     scene.yard.busy.extend(actions.iter().flat_map(|action| action.slots.clone()));
     assert_eq!(ended(&scene.served()), [""; 0]);
     scene.yard.busy.clear();

@@ -5,13 +5,13 @@ use crate::decide::{Effect, Planned};
 use crate::model::{ConditionType, IdleMachines, Instance, InstanceArn, Life, Pool, Threshold};
 use crate::testing::*;
 
-/// A machine that served repository `acme/<name>`, idle until so many seconds from the beginning.
+/// Builds a machine that served repository `acme/<name>`, idle until so many seconds from the beginning.
 fn idle(name: &str, repository: &str, until: i64) -> Built {
     let domain = if repository.is_empty() { String::new() } else { format!("repository:acme/{repository}") };
     machine(name).pooled().with(|i| i.trust_domain = domain).until(until)
 }
 
-/// Repositories borrow one machine each and give it back: so the class knows its mix.
+/// Lets repositories borrow one machine each and give it back, so that the class knows its mix.
 fn asked(scene: &mut Scene, repositories: &[&str]) {
     for (n, repository) in repositories.iter().enumerate() {
         let more =
@@ -94,7 +94,7 @@ fn of_the_next_requests_95_of_100_find_a_machine_whatever_the_mix_is() {
     }
 }
 
-/// The review's steps: four repositories borrow one after the other, of a class that keeps one machine.
+/// The steps of the review: four repositories borrow one after the other, from a class that keeps one machine.
 #[test]
 fn each_repository_that_asks_finds_a_warm_machine_as_long_as_max_allows() {
     let mut scene = Scene::with(json!({"max": 5, "desired": 1, "reuseWithin": "repository"}));
@@ -108,7 +108,7 @@ fn each_repository_that_asks_finds_a_warm_machine_as_long_as_max_allows() {
             actions.iter().any(|action| matches!(action.effect, Effect::Claim { .. })),
             "{repository} waits: {actions:?}"
         );
-        // What the class launches in its place boots, then the machine is given back.
+        // The machine that the class launches in its place boots, then the machine is given back.
         scene.apply(&actions);
         for _ in 0..launched(&mut scene) {
             scene.add(machine(&format!("i-{machines}")).pooled());
@@ -140,13 +140,13 @@ fn claimed(actions: &[Planned]) -> Vec<Instance> {
     of.flatten().collect()
 }
 
-/// How many machines the class launches to keep them.
+/// Returns how many machines the class launches to keep them.
 fn launched(scene: &mut Scene) -> u32 {
     scene.intents().into_iter().filter(|(_, request)| request.is_none()).map(|(count, _)| count).sum()
 }
 
-/// A yard in which nobody asks, minute by minute; answers how many machines were launched, and how many are idle in the
-/// end.
+/// Lets a yard without requests run minute by minute; returns how many machines were launched, and how many are idle in
+/// the end.
 fn quiet(scene: &mut Scene, minutes: u64) -> (u32, u32) {
     let (mut all, mut name) = (0, 100);
     for _ in 0..minutes {
@@ -207,7 +207,7 @@ fn a_machine_for_anybody_goes_on_beside_one_of_a_domain_that_may_not_ask() {
     assert_eq!(quiet(&mut scene, 60), (0, 1));
     let left = scene.yard.instances().find(|one| one.instance.state().live()).unwrap();
     assert_eq!(left.instance.trust_domain, "", "the one for all is renewed, the other not");
-    // Where nearly all requests are of its domain, the machine that expires last is as good, as ever.
+    // Where nearly all requests are of its domain, the machine that expires last is as good as ever.
     let mut scene = Scene::with(json!({"max": 9, "desired": 1, "reuseWithin": "repository"}));
     scene.add(idle("i-1", "", 300));
     scene.add(idle("i-2", "a", 900));

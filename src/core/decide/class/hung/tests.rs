@@ -4,12 +4,13 @@ use crate::decide::{Effect, Planned};
 use crate::model::{Instance, Life, Record as _};
 use crate::testing::*;
 
-/// A machine whose agent never wrote; 300 s after it was recorded its boot counts as hung where no other is known.
+/// Builds a machine whose agent never wrote; 300 s after it was recorded its boot counts as hung where no other boot is
+/// known.
 fn silent(name: &str) -> Built {
     machine(name).agent(|agent| agent.heartbeat_seq = 0)
 }
 
-/// Request 1 holds `i-1`, which boots in silence since 301 s, in a class of this spec.
+/// Creates a class of this spec in which request 1 holds `i-1`, which boots in silence for 301 s.
 fn hangs(spec: serde_json::Value) -> Scene {
     let mut scene = Scene::with(spec);
     scene.put(&holding("1", 1, &["i-1"], json!({})));
@@ -36,7 +37,7 @@ fn a_second_machine_is_launched_beside_one_whose_boot_hangs_within_max() {
     assert_eq!(scene.intents(), [(1, None)]);
     assert_eq!(hangs(json!({"max": 1})).intents(), [], "max holds");
     assert_eq!(hangs(json!({"max": 3, "paused": true})).intents(), []);
-    // One is enough, on its way or booting.
+    // One machine is enough, on its way or booting.
     scene.put(&launch("l-9", 1, None));
     assert_eq!(scene.intents(), []);
     let mut scene = hangs(json!({"max": 5}));
@@ -86,7 +87,7 @@ fn a_request_takes_the_second_machine_and_gives_the_first_up() {
     assert_eq!(note(&actions).reason, "BootHangs");
     scene.apply(&actions);
     assert_eq!(scene.claims(), [("1".to_owned(), vec!["i-2".to_owned()])]);
-    // Should it come after all, it is cleaned, and is free or ends.
+    // If it comes after all, it is cleaned, and is free or ends.
     let (step, _) = write(&scene.of_machine("i-1"));
     assert_eq!(step.after.life, Life::Idle { pooled_at: None });
 }

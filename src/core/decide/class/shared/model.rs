@@ -1,6 +1,6 @@
-//! A model of the order: every small state of a class with `sharing`, seen by operators that came to it in different
-//! ways. Same records, same order and same claims, whatever an operator counted in its memory, in whichever order it
-//! read, and whether it began just now.
+//! A model of the order: every small state of a class with `sharing`, as seen by operators that reached it in different
+//! ways. The same records give the same order and the same claims, regardless of the counts in an operator's memory,
+//! the order in which it read, and whether it has just started.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,20 +13,21 @@ use crate::model::{Request, RequestKey};
 use crate::testing::{Scene, at, linux, machine, request};
 use crate::yard::Observation;
 
-/// The seconds of the moment at which the order is asked for.
+/// The second at which the order is computed.
 const NOW: u64 = 400;
 
-/// What there is of one share.
+/// The state of one share.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct One {
-    /// Milliseconds of machines, in the pool's record.
+    /// Machine-milliseconds used, as stored in the pool's record.
     used: u64,
     held: u32,
-    /// How many seconds ago its request was accepted, with which priority and for how many machines; none waits else.
+    /// How many seconds ago its request was accepted, with which priority and for how many machines; none when no
+    /// request waits.
     waits: Option<(i64, i32, u32)>,
 }
 
-/// Every state of one share out of these.
+/// Lists every state of one share that these values give.
 fn every(used: &[u64], held: &[u32], waits: &[Option<(i64, i32, u32)>]) -> Vec<One> {
     let mut all = Vec::new();
     for &used in used {
@@ -46,7 +47,7 @@ fn of_share(n: usize, run: String, more: Value) -> Request {
     request(&run, fields["count"].as_u64().unwrap_or(1) as u32, fields)
 }
 
-/// The records of a state: requests that hold machines, and those that wait.
+/// Builds the records of a state: requests that hold machines, and those that wait.
 fn records(shares: &[One]) -> Vec<Request> {
     let mut all = Vec::new();
     for (n, one) in shares.iter().enumerate() {
@@ -73,15 +74,15 @@ fn pool(sharing: &Value, shares: &[One], at_second: i64) -> Value {
     json!({"max": 9, "sharing": sharing, "usage": usage, "maxAgeSeconds": 100_000_000, "idleSeconds": 100_000_000})
 }
 
-/// How an operator came to know the records.
+/// How an operator learned of the records.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Came {
-    /// It began just now, and read them as they are sorted.
+    /// It has just started, and read them in sorted order.
     Anew,
-    /// The same, the other way round, and its clock of how long it runs stands elsewhere.
+    /// The same in reverse order, and with another reading of its monotonic clock.
     Backwards,
-    /// It saw the shares hold and wait for other things before, for minutes, and counted what they used; then it saw the
-    /// pool's record of another operator.
+    /// It saw the shares hold and wait for other machines before, for minutes, and counted their use; then it read the
+    /// pool's record, written by another operator.
     WentOn,
     /// It has counted for a minute since that record was written.
     Counted,
@@ -107,7 +108,7 @@ fn operator(came: Came, sharing: &Value, shares: &[One]) -> Scene {
                 shares.iter().map(|one| One { used: 900_000 - one.used, ..*one }).collect();
             scene.pool(1, pool(sharing, &others, 0));
             for (n, one) in shares.iter().enumerate() {
-                // The greatest holder of the past is the least now.
+                // The share that held most in the past holds least now.
                 let held: Vec<String> = (0..3 - one.held).map(|i| format!("i-9{n}{i}")).collect();
                 let more = json!({"phase": "Ready", "count": 3, "instances": held, "version": 4});
                 scene.put(&of_share(n, format!("1{n}"), more));
@@ -117,7 +118,8 @@ fn operator(came: Came, sharing: &Value, shares: &[One]) -> Scene {
             scene.wait(first);
             scene.pool(2, spec);
             for (n, one) in shares.iter().enumerate() {
-                // What is over is released in its record, as it is for who reads it first now.
+                // Ended requests are released in their records, as they are for an operator that reads them now for the
+                // first time.
                 for (run, there) in [(format!("1{n}"), one.held > 0), (format!("2{n}"), one.waits.is_some())]
                 {
                     if !there {
@@ -136,7 +138,7 @@ fn operator(came: Came, sharing: &Value, shares: &[One]) -> Scene {
     scene
 }
 
-/// The order of those that wait, and whom the free machines go to.
+/// Returns the order of the waiting requests, and the requests that the free machines are assigned to.
 fn judged(scene: &mut Scene, free: u32) -> (Vec<RequestKey>, BTreeSet<(RequestKey, u32)>) {
     let order = places(scene.yard.class(&linux()).unwrap(), scene.now.wall, usize::MAX);
     for n in 0..free {
@@ -150,7 +152,7 @@ fn judged(scene: &mut Scene, free: u32) -> (Vec<RequestKey>, BTreeSet<(RequestKe
     (order, claims.collect())
 }
 
-/// Checks a state; answers whether what operators counted themselves would have ordered it in another way.
+/// Checks a state; returns whether the counts in the operators' memory alone would have given another order.
 fn alike(sharing: &Value, shares: &[One], free: u32) -> bool {
     let mut first = None;
     let mut counted = BTreeSet::new();

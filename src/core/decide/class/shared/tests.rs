@@ -9,7 +9,7 @@ use crate::testing::{ask, linux};
 
 const HOUR: u64 = 3600;
 
-/// Repositories that always have so many requests waiting, for an hour.
+/// Runs repositories that always have so many requests waiting, for an hour.
 fn endless(yard: &mut Yardlet, depth: usize, repositories: &[(&str, u64)]) {
     for _ in 0..HOUR {
         yard.tick(|yard| {
@@ -76,7 +76,7 @@ fn a_light_repository_beside_a_flood_of_500_waits_as_if_it_were_alone() {
         }
         REGISTERS + p95(&yard.waited["acme/light"])
     };
-    // As every example has it that is shipped.
+    // The configuration of every shipped example.
     let shipped = include_str!("../../../../../config/pools.yaml");
     let of_pools: Vec<&str> =
         shipped.lines().filter_map(|line| line.trim().strip_prefix("sharing: ")).collect();
@@ -126,15 +126,15 @@ fn of_three_priorities_the_higher_is_served_first_and_none_is_starved() {
     let waits: BTreeMap<_, _> =
         yard.waited.iter().map(|(name, waited)| (name.clone(), p95(waited))).collect();
     println!("{shares:?}; p95 {waits:?}");
-    // Half of the machines are what high asks for; what is left is the usual's but for what is overdue.
+    // Half of the machines serve the requests of high; the rest serves the usual ones, except for the overdue ones.
     assert!((shares["acme/high"] - 0.5).abs() < 0.02, "{shares:?}");
     assert!(shares["acme/usual"] >= shares["acme/bulk"], "{shares:?}");
     assert!(shares["acme/bulk"] > 0.05, "{shares:?}");
     assert!(waits["acme/high"] <= 70 && waits["acme/bulk"] >= 300, "{waits:?}");
 }
 
-/// Each at a level of its own, and 200 requests of each wait at any time. For five minutes the highest has all; then the
-/// oldest of each are overdue, and their shares hold what their weights say.
+/// Each priority has a level of its own, and 200 requests of each wait at any time. For five minutes the highest has
+/// all machines; then the oldest of each are overdue, and their shares hold machines according to their weights.
 #[test]
 fn endless_backlogs_of_three_priorities_use_of_an_hour_what_the_rules_say() {
     let overdue = 300.0 / HOUR as f64;
@@ -165,14 +165,15 @@ fn endless_backlogs_of_three_priorities_use_of_an_hour_what_the_rules_say() {
     }
 }
 
-/// Levels whose requests do not wait for as long as five minutes get what they ask for, the highest first.
+/// Levels whose requests do not wait for as long as five minutes get all the machines that they request, the highest
+/// first.
 #[test]
 fn of_three_priorities_each_gets_what_it_asks_for_before_the_next() {
     let mut yard = Yardlet::new(20, json!({}));
     priorities(&mut yard);
     for second in 0..HOUR {
         yard.tick(|yard| {
-            // Twelve, six and six machines' worth of jobs for twenty machines; who is last has what is left.
+            // Twelve, six and six machines' worth of jobs for twenty machines; the last level gets the rest.
             for (name, each) in [("high", 5), ("usual", 10), ("bulk", 10)] {
                 if second % each == 0 && yard.waiting(&format!("acme/{name}")) < 8 {
                     let (lasts, named) = (50 + yard.number(21), (name != "usual").then_some(name));
@@ -212,7 +213,7 @@ fn an_operator_that_begins_anew_orders_as_the_one_that_went_on() {
     assert!(order.len() > 20);
     let restarted = yard.restarted();
     assert_eq!(Yardlet::order(&restarted), order);
-    // What was used is in the record, within what one interval may add.
+    // The use is in the record, within the amount that one interval may add.
     let usage = yard.scene.yard.pool(&linux()).unwrap().status.usage.clone().unwrap();
     let written = usage.sums["acme/a"] as f64 / 1000.0;
     let used = yard.used["acme/a"] as f64;
@@ -242,7 +243,7 @@ fn a_share_over_its_quota_waits_with_what_frees_it_and_others_go_on() {
     yard.tick(|yard| drop(yard.ask("acme/a", 60, json!({"count": 4}))));
 }
 
-/// A request for two stopped every other of its share while one machine of the quota and of the class was free.
+/// A request for two machines stopped all others of its share while one machine of the quota and of the class was free.
 #[test]
 fn a_small_request_may_have_what_is_left_of_a_quota_until_a_large_one_is_overdue() {
     for waits in [10, 400] {
@@ -352,7 +353,7 @@ fn what_a_gang_kept_is_free_for_others_when_its_time_is_over() {
     for _ in 0..30 {
         yard.tick(|_| {});
     }
-    // Its deadline has come: its own decision fails it and gives back what it held.
+    // Its deadline has come: its own decision fails it and returns its machines.
     let plan = yard.scene.judge(&crate::yard::Unit::Request(key.clone()));
     yard.scene.apply(&plan.actions);
     let class = yard.scene.yard.class(&linux()).unwrap();
@@ -393,7 +394,8 @@ fn a_request_says_whose_share_it_has_and_what_its_priority_was_worth() {
     assert_eq!(crate::testing::note(&plan.actions).reason, "NotAllowed");
 }
 
-/// Who could be served now and is not: a free machine that a waiting request may use within its share's quota.
+/// Returns a request that could be served now and is not: a free machine exists that it may use within its share's
+/// quota.
 fn idle_for_nothing(yard: &Yardlet) -> Option<String> {
     let class = yard.scene.yard.class(&linux())?;
     let pool = class.pool.as_ref()?;
@@ -429,7 +431,7 @@ fn in_200_seeds_no_machine_idles_that_somebody_may_have_and_nobody_waits_for_eve
         priorities(&mut yard);
         if seed % 2 == 0 {
             yard.change(|pool| pool.spec.reuse_within = crate::model::ReuseWithin::Repository);
-            // A machine of one repository is nothing to the others.
+            // A machine of one repository is of no use to the others.
             let domain = |n: usize| format!("repository:acme/r{}", n % 4);
             for n in 0..8 {
                 let tracked = yard.scene.yard.by_id(&crate::testing::id(&format!("i-{n:04}"))).unwrap();
@@ -462,7 +464,7 @@ fn in_200_seeds_no_machine_idles_that_somebody_may_have_and_nobody_waits_for_eve
     }
 }
 
-/// A request behind an older one of its share, which may wait for longer, was overdue for nobody.
+/// A request behind an older one of its share, which may wait for longer, never counted as overdue.
 #[test]
 fn an_overdue_request_need_not_wait_for_an_older_one_that_has_more_time() {
     let mut yard = Yardlet::new(1, json!({}));
@@ -472,7 +474,7 @@ fn an_overdue_request_need_not_wait_for_an_older_one_that_has_more_time() {
     let hasty = yard.ask("acme/a", 60, json!({"timeoutSeconds": 200}));
     yard.tick(|_| {});
     let other = yard.ask("acme/b", 60, json!({}));
-    // The first used much.
+    // The first share used much.
     let used = |pool: &mut Pool| {
         let sums = [("acme/a".to_owned(), 9_000_000_000)].into();
         pool.status.usage = Some(crate::model::Usage { at: crate::testing::start(), sums, other: 0 });
@@ -490,7 +492,7 @@ fn an_overdue_request_need_not_wait_for_an_older_one_that_has_more_time() {
 #[test]
 fn what_a_share_used_before_delays_nobody_longer_than_until_it_is_overdue() {
     let mut yard = Yardlet::new(10, json!({}));
-    // Days of work, which nobody else did.
+    // Days of work, by this share alone.
     yard.change(|pool| {
         let sums = [("acme/old".to_owned(), 900_000_000_000)].into();
         pool.status.usage = Some(crate::model::Usage { at: crate::testing::start(), sums, other: 0 });

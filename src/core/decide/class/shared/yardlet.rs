@@ -1,4 +1,5 @@
-//! A class with `sharing` in small: machines, repositories with jobs, and one operator that decides once a second.
+//! A class with `sharing` on a small scale: machines, repositories with jobs, and one operator that decides once a
+//! second.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +11,7 @@ use crate::model::{Desired, InstanceId, Life, Phase, Pool, Request, RequestKey, 
 use crate::testing::{Scene, arn, linux, machine, request};
 use crate::yard::Observation;
 
-/// A job that runs: whose, on what, since when.
+/// A running job: its repository, its machines, and its start.
 struct Job {
     key: RequestKey,
     machines: Vec<InstanceId>,
@@ -26,17 +27,17 @@ pub(super) struct Yardlet {
     asked: BTreeMap<String, u64>,
     next: u64,
     chance: u64,
-    /// Seconds of machines by repository.
+    /// Machine-seconds used by repository.
     pub(super) used: BTreeMap<String, u64>,
     /// How long each request waited for its last machine, by repository and in the order of their service.
     pub(super) waited: BTreeMap<String, Vec<u64>>,
     pub(super) failed: Vec<String>,
-    /// Idle machines that ended to make room, in whose place others come.
+    /// Idle machines that ended to make room and were replaced by others.
     ended_idle: u64,
 }
 
 impl Yardlet {
-    /// A class with so many machines, all free, which cannot have more; in the place of one that ends another comes.
+    /// Creates a class with so many free machines at its maximum; each machine that ends is replaced.
     pub(super) fn new(machines: usize, sharing: serde_json::Value) -> Self {
         let mut spec = json!({"max": machines, "maxAgeSeconds": 100_000_000, "idleSeconds": 100_000_000});
         if !sharing.is_null() {
@@ -51,20 +52,20 @@ impl Yardlet {
         Self { scene, second: 0, jobs, lasts, asked, next: 0, chance: 1, used, waited, failed, ended_idle: 0 }
     }
 
-    /// The same yard with other chances.
+    /// Sets another seed.
     pub(super) fn seeded(mut self, seed: u64) -> Self {
         self.chance = seed;
         self
     }
 
-    /// A number without a pattern, the same every time.
+    /// Returns a pseudo-random number, the same in every run.
     pub(super) fn number(&mut self, below: u64) -> u64 {
         self.chance =
             self.chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.chance >> 33) % below
     }
 
-    /// A person changes the pool.
+    /// Applies a person's change to the pool.
     pub(super) fn change(&mut self, change: impl FnOnce(&mut Pool)) {
         let mut pool = self.scene.yard.pool(&linux()).unwrap().clone();
         change(&mut pool);
@@ -72,7 +73,7 @@ impl Yardlet {
         self.scene.put(&pool);
     }
 
-    /// A new request of a repository, whose job lasts so many seconds.
+    /// Adds a request of a repository, whose job lasts this many seconds.
     pub(super) fn ask(&mut self, repository: &str, lasts: u64, more: serde_json::Value) -> String {
         self.next += 1;
         let run = format!("{:06}", self.next);
@@ -88,13 +89,13 @@ impl Yardlet {
         run
     }
 
-    /// How many requests of a repository wait.
+    /// Counts the waiting requests of a repository.
     pub(super) fn waiting(&self, repository: &str) -> usize {
         let class = self.scene.yard.class(&linux()).unwrap();
         class.waiting.all().iter().filter(|(_, key)| key.repository.as_str() == repository).count()
     }
 
-    /// The runs that wait, in the order in which they would be served if each got one machine.
+    /// Returns the runs that wait, in the order in which they would be served if each got one machine.
     pub(super) fn order(scene: &Scene) -> Vec<String> {
         let class = scene.yard.class(&linux()).unwrap();
         let mut turns = Turns::of(&class.shares, scene.now.wall);
@@ -106,7 +107,7 @@ impl Yardlet {
         order
     }
 
-    /// An operator that began just now and read what there is.
+    /// Returns an operator that has just started and read all records.
     pub(super) fn restarted(&self) -> Scene {
         let mut scene = Scene::empty();
         (scene.now, scene.policy) = (self.scene.now, self.scene.policy.clone());
@@ -120,7 +121,7 @@ impl Yardlet {
         scene
     }
 
-    /// What the operator does now, until it does no more.
+    /// Runs the operator until it plans no more actions.
     pub(super) fn act(&mut self) {
         for _ in 0..1000 {
             self.scene.see(Observation::Hints(linux(), Vec::new()));
@@ -179,7 +180,7 @@ impl Yardlet {
         *self.used.entry(job.key.repository.to_string()).or_default() += time;
     }
 
-    /// A second passes; `asks` says what is asked for before the operator acts.
+    /// Advances one second; `asks` adds requests before the operator acts.
     pub(super) fn tick(&mut self, asks: impl FnOnce(&mut Self)) {
         self.scene.wait(1);
         self.second += 1;
@@ -207,7 +208,7 @@ impl Yardlet {
         self.act();
     }
 
-    /// What repositories used, with the jobs that still run.
+    /// Returns the use of each repository, including the jobs that still run.
     pub(super) fn shares(&self) -> BTreeMap<String, f64> {
         let mut used = self.used.clone();
         for job in self.jobs.values() {

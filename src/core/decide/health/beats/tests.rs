@@ -5,11 +5,11 @@ use crate::decide::Effect;
 use crate::model::{ConditionType, Pool, Reason};
 use crate::testing::*;
 
-/// How often agents speak.
+/// The interval of heartbeats.
 const HEARTBEAT: u64 = 10;
 
-/// So many pooled machines of a class, all of which spoke just now; the first `silent` of them never do again, and 61 s
-/// pass.
+/// Creates so many pooled machines of a class, all with a heartbeat of just now; the first `silent` of them never send
+/// another, and 61 s pass.
 fn yard(machines: usize, silent: usize) -> Scene {
     let mut scene = Scene::with(json!({"max": 1000}));
     for n in 0..machines {
@@ -29,16 +29,16 @@ fn pass(scene: &mut Scene, time: Duration) {
     scene.now.seen += time;
 }
 
-/// Machines of a class whose agents speak at moments of their own, evenly spread over a heartbeat, until one cut
-/// silences the first `cut` of them at one moment. Answers how long each machine was silent when it ended, and how long
-/// the first was when the class said that it doubts.
+/// Simulates machines of a class whose agents send heartbeats evenly spread over an interval, until one cut silences
+/// the first `cut` of them at the same time. Returns how long each machine was silent when it ended, and how long the
+/// first was silent when the class reported its doubt.
 fn ends_after_cut(machines: usize, cut: usize) -> (Vec<(usize, Duration)>, Option<Duration>) {
     let mut scene = Scene::with(json!({"max": 1000}));
     let name = |n: usize| format!("i-{n}");
     (0..machines).for_each(|n| drop(scene.add(machine(&name(n)).pooled().until(9000))));
     let step = secs(HEARTBEAT) / machines as u32;
     let (mut spoke, mut ends, mut said) = (vec![Duration::ZERO; machines], Vec::new(), None);
-    // Agents that are numbered one after the other do not speak one after the other.
+    // Agents with successive numbers do not send heartbeats successively.
     let speaker = |tick: usize| (tick * 7) % machines;
     for tick in 0..machines * 20 {
         pass(&mut scene, step);
@@ -84,7 +84,7 @@ fn those_that_fall_silent_by_themselves_end_when_they_are() {
     }
 }
 
-/// Judges a machine until it ends or waits, strong reads and all.
+/// Judges a machine until it ends or waits, including strong reads.
 fn ended(scene: &mut Scene, name: &str) -> Option<Reason> {
     if let [Effect::Look(key)] = effects(&scene.of_machine(name).actions)[..] {
         let agent = scene.yard.instance(&arn(name)).unwrap().agent.clone().unwrap();
@@ -120,7 +120,7 @@ fn a_silence_of_many_is_judged_after_one_more_stale_and_then_one_by_one() {
     assert_eq!(ended(&mut scene, "i-0"), None);
     let plan = scene.of_machine("i-0");
     assert!(plan.waits.iter().any(|wait| wait.message.contains("5 of 10 agents fell silent together")));
-    // 61 s of the 120 s are over.
+    // 61 s of the 120 s have passed.
     assert_eq!(plan.wake, Some(scene.now.mono + secs(59) + Duration::from_millis(1)));
     let waited = |scene: &mut Scene, seconds| {
         scene.wait(seconds);
@@ -176,7 +176,7 @@ fn claims_avoid_machines_whose_silence_is_in_doubt() {
 fn a_class_is_looked_at_when_too_many_of_its_agents_would_be_silent() {
     let mut scene = yard(10, 0);
     scene.wait(40);
-    // All spoke 41 s ago.
+    // All sent a heartbeat 41 s ago.
     assert_eq!(
         scene.of_class().wake.map(|at| at - scene.now.mono),
         Some(secs(19) + Duration::from_millis(1))

@@ -8,10 +8,10 @@ use crate::model::{
 use crate::testing::*;
 use crate::yard::Observation;
 
-/// How a record that could be read turns into one that cannot: it is of a newer form, or an attribute is broken.
+/// How a readable record turns into an unreadable one: it is of a newer form, or an attribute is broken.
 const SPOILT: [(&str, &str); 2] = [("schema", "newer"), ("uses", "broken")];
 
-/// The stored form of a record with one attribute that makes it unreadable.
+/// Returns the stored form of a record with one attribute that makes it unreadable.
 fn spoilt(mut item: Item, name: &str) -> Item {
     let value = match name {
         "schema" => AttributeValue::N("2".into()),
@@ -26,7 +26,7 @@ fn spoil(scene: &mut Scene, item: Item, name: &str) {
     scene.see(Observation::Record(key, Some(spoilt(item, name))));
 }
 
-/// What became of a released machine that is clean: until how many seconds from now it stays in the pool.
+/// Returns for how many seconds from now a released, clean machine stays in the pool.
 fn stays(scene: &Scene) -> i64 {
     let (step, _) = write(&scene.of_machine("i-1"));
     assert!(matches!(step.after.life, Life::Idle { pooled_at: Some(_) }), "{:?}", step.after.life);
@@ -43,7 +43,7 @@ fn a_machine_released_while_its_class_cannot_be_read_keeps_its_idle_time() {
         assert_eq!(stays(&scene), 600);
         scene.spoil(&Pool::key_of(&linux()), schema);
         assert_eq!(stays(&scene), 1800, "{schema:?}");
-        // One that is in the pool keeps the deadline it has.
+        // A machine that is in the pool keeps its deadline.
         assert_eq!(scene.of_machine("i-2").actions, []);
         scene.wait(1699);
         scene.speaks("i-2", |_| ());
@@ -65,7 +65,7 @@ fn a_class_counts_as_deleted_after_a_strong_read_and_keeps_nothing_idle() {
     assert_eq!(stays(&scene), 1800, "it was applied again");
 }
 
-/// Request 1 of a class that lends for two hours is ready for one, and its machine has another hour.
+/// Creates request 1 of a class that lends for two hours; it is ready for one hour, and its machine has another hour.
 fn ready_for_an_hour(more: serde_json::Value) -> Scene {
     let mut scene = Scene::with(json!({"maxRuntimeMinutes": 120}));
     let mut fields = json!({"phase": "Ready", "readyAt": at(-3600), "generation": 1});
@@ -118,8 +118,8 @@ fn a_class_that_is_deleted_ends_no_request_before_its_machines() {
     assert_eq!(ended.status.released_by, Some(crate::model::ReleasedBy::MaxRuntime), "nothing serves it");
 }
 
-/// Request 1 gives `i-1` and `i-2` back; `i-1` was pooled, the record of `i-2` cannot be read and has its deadline in
-/// five minutes.
+/// Creates request 1, which returns `i-1` and `i-2`; `i-1` was pooled, the record of `i-2` cannot be read and has its
+/// deadline in five minutes.
 fn one_unread(name: &str) -> (Scene, Item) {
     let mut scene = Scene::with(json!({}));
     let more = json!({"phase": "Ready", "readyAt": at(-50), "desired": "released", "updatedAt": at(0)});
@@ -195,7 +195,7 @@ fn the_deadline_a_newer_program_sets_in_a_record_is_the_one_that_is_waited_for()
     assert_eq!(scene.of_request("1").actions, []);
     scene.wait(1);
     assert_eq!(answer(&scene.of_request("1")).0.after.phase(), Phase::Released);
-    // One that says nothing of its deadline keeps the last that was known.
+    // A record without a deadline keeps the last known one.
     let (mut scene, mut item) = one_unread("uses");
     let actions = scene.of_request("1").actions;
     scene.apply(&actions);
@@ -261,7 +261,7 @@ fn a_machine_that_was_given_up_and_cannot_be_read_is_waited_for_too() {
     assert_eq!(scene.of_request("1").actions, []);
     scene.wait(600);
     assert_eq!(answer(&scene.of_request("1")).0.after.phase(), Phase::Released);
-    // Another's is nobody's business.
+    // The list of another request is not affected.
     let other = holding("2", 1, &["i-1"], json!({"phase": "Releasing", "desired": "released"}));
     let mut other = Request { ..other };
     other.status.instances.clear();
@@ -313,7 +313,7 @@ fn no_credential_is_asked_for_that_cannot_be_made_without_an_unread_record() {
     assert!(asks(&scene));
 }
 
-/// Idle machines of which the agent's record is of a newer form: no request gets them, whatever the pool looks like.
+/// Idle machines whose agent's record is of a newer form: no request gets them, whatever the state of the pool.
 #[test]
 fn idle_machines_with_newer_agents_keep_nobody_warm_and_others_are_launched_once() {
     let newer = |scene: &mut Scene, name: &str| {
@@ -340,11 +340,11 @@ fn idle_machines_with_newer_agents_keep_nobody_warm_and_others_are_launched_once
     assert!(doubtful.message.starts_with("1 idle machine cannot be claimed"), "{}", doubtful.message);
     assert!(!condition(ConditionType::Warm).status);
     assert_eq!(status.idle.unwrap().idle, 1);
-    // Those in their place are no better: no more are launched than the class wants, once.
+    // Their replacements are no better: no more are launched than the class wants, once.
     newer(&mut scene, "i-2");
     newer(&mut scene, "i-3");
     assert_eq!(scene.intents(), []);
-    // They keep their deadlines, so that nothing comes and goes.
+    // They keep their deadlines, so that machines do not come and go.
     scene.wait(1690);
     for name in ["i-1", "i-2", "i-3"] {
         let kept = scene.of_machine(name).actions;

@@ -14,7 +14,7 @@ fn ahead(number: Option<u64>) -> Option<Ahead> {
     Some(Ahead { id: ID.parse().unwrap(), runner_id: number })
 }
 
-/// A yard with a class that registers ahead for acme/web.
+/// Creates a yard with a class that registers ahead for acme/web.
 fn scene(machine: Built) -> Scene {
     let mut scene = Scene::with(serde_json::json!({"registeredAhead": true, "reuseWithin": "repository"}));
     scene.policy.github = true;
@@ -23,13 +23,13 @@ fn scene(machine: Built) -> Scene {
     scene
 }
 
-/// A machine in the pool that served acme/web before.
+/// Builds a machine in the pool that served acme/web before.
 fn pooled() -> Built {
     let built = machine("i-1").pooled().agent(|agent| agent.public_key = Some("key".into()));
     built.with(|i| i.trust_domain = "repository:acme/web".into())
 }
 
-/// Its runner is at rest, by its record under this number, and by its agent under that one.
+/// Builds a machine whose runner is at rest, with one number in its record and another in its agent's.
 fn rests(number: Option<u64>, says: Option<u64>) -> Built {
     let built = pooled().with(|i| i.ahead = ahead(number)).with(|i| i.registration_seq = 1);
     built.agent(|agent| {
@@ -37,7 +37,7 @@ fn rests(number: Option<u64>, says: Option<u64>) -> Built {
     })
 }
 
-/// The same, claimed for run 1 with it.
+/// Returns the same machine, claimed for run 1 with it.
 fn lent(number: Option<u64>) -> Built {
     let mut built = rests(Some(7), number);
     let claimed = machine("i-1").claimed(&ask("1")).instance;
@@ -184,7 +184,8 @@ fn a_runner_at_rest_of_another_package_or_class_is_deleted_and_made_anew() {
     ));
 }
 
-/// Whether the machine is asked for another runner, and the number of the one that goes for it.
+/// Returns whether the machine is asked to register another runner, and the number of the former one that is removed
+/// for it.
 fn asked(scene: &Scene) -> Option<Option<u64>> {
     let actions = scene.of_machine("i-1").actions;
     actions.iter().find_map(|action| match &action.effect {
@@ -199,7 +200,7 @@ fn asked(scene: &Scene) -> Option<Option<u64>> {
     })
 }
 
-/// So much later, while its agent beats.
+/// Waits while its agent sends heartbeats.
 fn waits(scene: &mut Scene, seconds: u64) {
     scene.wait(seconds);
     scene.speaks("i-1", |_| ());
@@ -301,7 +302,7 @@ fn a_runner_at_rest_of_one_repository_makes_place_for_one_of_its_owner() {
     let mut scene = scene(rests(Some(7), Some(7)));
     scene.policy.organization = true;
     scene.pool(2, owner);
-    // Nobody gets it, not even the repository that it is registered at.
+    // No request gets it, not even one of the repository that it is registered at.
     scene.see(Observation::Hints(linux(), Vec::new()));
     for repository in ["acme/web", "acme/api"] {
         let mut asked = scene.clone();

@@ -16,7 +16,7 @@ fn a_cleaned_machine_is_pooled_with_its_last_claim_and_without_its_credential() 
     });
 }
 
-/// Whose jobs could become root.
+/// Grants the jobs of a machine root.
 fn with_root(instance: &mut Instance) {
     instance.jobs = Jobs { root: true, ..Jobs::default() };
 }
@@ -85,7 +85,7 @@ fn a_drained_machine_serves_its_run_and_ends_when_it_is_clean() {
     assert_eq!(ends(&scene.of_machine("i-1")), Some(Reason::Expired));
 }
 
-/// Machines that ended after jobs of `acme/web`, each at another moment before now, in seconds.
+/// Adds machines that ended after jobs of `acme/web`, each at another moment before now, in seconds.
 fn failed_before(scene: &mut Scene, failed: &[(Reason, i64)]) {
     for (number, (reason, before)) in failed.iter().enumerate() {
         let cleaned = PastSpan { activity: Activity::Cleaning, from: at(-before - 60), request: None };
@@ -109,7 +109,7 @@ fn after_three_clean_ups_that_failed_no_other_is_tried_for_an_hour() {
             failed_before(&mut scene, failed);
             scene.of_machine("i-1")
         };
-        // It ends before its agent has said how its cleaning went.
+        // It ends before its agent has reported the result of its cleaning.
         let plan = ends_of(machine("i-1").cleaning(&ask("8")));
         assert_eq!(ends(&plan), braked.then_some(Reason::MaxUses), "{failed:?}");
         if braked {

@@ -9,7 +9,7 @@ fn reads(plan: &Plan) -> bool {
     plan.actions.contains(&Planned::console(arn("i-1")))
 }
 
-/// One look, at once or when it is due, that finds this.
+/// Expects one read, at once or when it is due, and returns this line.
 fn look(scene: &mut Scene, line: Option<&str>) {
     scene.see(Observation::Ended(arn("i-1")));
     if !reads(&scene.of_machine("i-1")) {
@@ -95,7 +95,7 @@ fn only_machines_that_ended_before_they_were_of_use_are_looked_at() {
     }
     let used = machine("i-1").ended(Reason::Vanished).with(|i| (i.state_since, i.uses) = (start(), 1));
     assert!(!reads(&yard(used).of_machine("i-1")));
-    // By its deadline: one that never spoke of its boot, and not one that was free for long enough.
+    // By its deadline: a machine that never reported its boot, and not one that was free for long enough.
     let expired = |built: Built| yard(built.with(|i| i.state_since = start())).of_machine("i-1");
     assert!(reads(&expired(machine("i-1").ended(Reason::Threshold))));
     let pooled = machine("i-1").says_for(Signal::Ok, "").ended(Reason::Threshold);
@@ -121,7 +121,7 @@ fn the_last_line_of_a_console_stands_in_why_launches_are_held_back() {
     }
     let told = scene.of_class().waits.iter().map(|wait| wait.message.clone()).collect::<String>();
     assert!(told.contains("held back") && told.contains("i-4: powers off: no nft"), "{told}");
-    // One that is of use ends it.
+    // A machine that is of use ends it.
     scene.add(machine("i-5"));
     let good = machine("i-5").pooled().with(|i| i.version = 6);
     scene.put(&good.instance);

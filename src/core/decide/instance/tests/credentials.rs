@@ -1,6 +1,7 @@
 use super::*;
 
-/// What the machine lacks, written for its record as it is but for the key that its agent shows.
+/// Returns the credential that the machine lacks, written for its unchanged record except for the key that its agent
+/// reports.
 fn lacks(scene: &Scene) -> Option<&'static str> {
     let actions = scene.of_machine("i-1").actions;
     let [Effect::Credential(step, credential)] = effects(&actions)[..] else {
@@ -127,7 +128,7 @@ fn a_runner_that_ended_by_itself_is_registered_anew_and_the_dead_one_removed() {
     assert_eq!(ended(running(), "run", None), Some("anew"), "GitHub forgot it");
     assert_eq!(ended(running(), "job", Some(7)), Some("anew, one dead"), "it had no job");
     assert_eq!(ended(running(), "job", None), Some("register"), "it is gone after its job");
-    // It listened and ended before the record said so.
+    // It listened and ended before the record showed it.
     assert_eq!(ended(machine("i-1").claimed(&ask("1")), "run", Some(7)), Some("anew, one dead"));
 }
 

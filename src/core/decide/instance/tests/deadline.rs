@@ -68,7 +68,7 @@ fn while_github_is_away_a_deadline_is_renewed_in_its_last_quarter() {
 
 #[test]
 fn while_github_is_away_a_deadline_that_is_later_than_it_would_be_set_now_stays() {
-    // Of an hour, by a setting of before.
+    // A deadline of an hour, by an earlier setting.
     let threshold = Threshold { at: at(310), set_at: at(310 - 3600) };
     let mut scene = yard(machine("i-1").claimed(&ask("1")).with(|i| i.threshold = Some(threshold)));
     scene.policy.github = true;

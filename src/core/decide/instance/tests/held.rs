@@ -1,14 +1,14 @@
-//! What becomes of a machine with a person's hold.
+//! The course of a machine with a person's hold.
 
 use super::*;
 use crate::model::{Agent, Hold, Instance};
 
-/// Held for Ada until so many seconds after the beginning.
+/// Adds a hold for Ada until so many seconds after the beginning.
 fn until(built: Built, seconds: i64) -> Built {
     built.with(|i| i.hold = Some(Hold { by: "ada".into(), until: at(seconds) }))
 }
 
-/// A machine that is held since the beginning, for an hour.
+/// Builds a machine that has been held since the beginning, for an hour.
 fn on_hold() -> Built {
     until(machine("i-1").cleaning(&ask("1")), 3600).until(3600).with(|i| i.state_since = start())
 }
@@ -184,7 +184,7 @@ fn the_runner_of_a_held_machine_goes_at_github_once() {
     assert_eq!(scene.of_machine("i-1").actions, []);
 }
 
-/// Numbers that look random and are the same each time.
+/// Pseudo-random numbers that are the same each time.
 struct Draw(u64);
 
 impl Draw {
@@ -194,8 +194,8 @@ impl Draw {
     }
 }
 
-/// One life of a machine that a person holds at some moment: whether it entered the pool or got another claim after
-/// that. `blind`: the operator does not read `hold`, as one of an earlier version.
+/// Simulates one life of a machine that a person holds at some moment; returns whether it entered the pool or got
+/// another claim after that. `blind`: the operator does not read `hold`, like one of an earlier version.
 fn served_again(seed: u64, blind: bool) -> bool {
     let mut draw = Draw(seed);
     let mut scene = Scene::with(serde_json::json!({"desired": draw.below(2), "reuseWithin": "any"}));
@@ -244,7 +244,7 @@ fn served_again(seed: u64, blind: bool) -> bool {
             }
         }
         let after = &scene.yard.instance(&arn("i-1")).unwrap().instance;
-        // Until the operator has taken it in hand it is in the pool it was in, and in no other.
+        // Until the operator has handled the hold, the machine is in the same pool as before, and in no other.
         if let Some((claim, pooled)) = &held_with
             && (after.claim != *claim || after.pooled_at().is_some_and(|at| Some(at) != *pooled))
         {

@@ -58,7 +58,7 @@ fn a_risk_ends_free_and_clean_machines_at_once_only_where_it_is_to() {
     }
 }
 
-/// Idle machines `i-0`, `i-1`, … of a class that wants so many, of which the first so many are at risk.
+/// Creates idle machines `i-0`, `i-1`, … of a class that wants so many; the first `risky` of them are at risk.
 fn at_risk(desired: u32, max: u32, machines: usize, risky: usize) -> Scene {
     let mut scene = Scene::with(serde_json::json!({"desired": desired, "max": max}));
     for n in 0..machines {

@@ -3,7 +3,7 @@ use super::*;
 #[test]
 fn old_good_news_is_not_believed_where_silence_cannot_be_judged() {
     let request = ask("1");
-    // It never beat: it may still boot.
+    // It never sent a heartbeat: it may still boot.
     let bound = machine("i-1").bound(&request).says(Signal::RegOk).agent(|agent| agent.heartbeat_seq = 0);
     let mut scene = yard(bound.until(1000));
     scene.wait(61);
@@ -130,7 +130,7 @@ fn a_machine_that_changed_at_ec2_is_asked_for_by_name_where_there_is_an_inventor
     assert_eq!(scene.of_machine("i-1").actions, []);
 }
 
-/// Ten machines older than the grace of which the list shows all but the first so many.
+/// Creates ten machines older than the grace; the list shows all but the first `n`.
 fn list_lacks(n: usize) -> Scene {
     let mut scene = Scene::with(serde_json::json!({"max": 20}));
     let machines: Vec<Built> = (0..10)

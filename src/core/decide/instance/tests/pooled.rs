@@ -1,6 +1,6 @@
 use super::*;
 
-/// Pooled machines `i-0`, `i-1`, … that expire after these seconds.
+/// Creates pooled machines `i-0`, `i-1`, … that expire after these seconds.
 fn pool(spec: serde_json::Value, expire: &[i64]) -> Scene {
     let mut scene = Scene::with(spec);
     for (n, seconds) in expire.iter().enumerate() {
@@ -33,8 +33,9 @@ fn of_more_than_desired_those_that_expire_last_are_kept_and_the_others_pass() {
     assert_eq!(ends(&scene.of_machine("i-0")), Some(Reason::Threshold));
 }
 
-/// An operator whose clock was an hour ahead wrote the deadlines of idle machines. To the others they were an hour away
-/// and not to be renewed; their agents, who count how long a deadline was set for, ended their machines one by one.
+/// An operator whose clock was an hour ahead wrote the deadlines of idle machines. To the other operators the deadlines
+/// were an hour away and not to be renewed; the agents, which count how long a deadline was set for, ended their
+/// machines one by one.
 #[test]
 fn a_kept_machine_with_a_deadline_of_a_fast_clock_is_renewed_by_its_agents_count() {
     let ahead = |seconds: i64| Some(Threshold { at: at(3600 + seconds + 1800), set_at: at(3600 + seconds) });
@@ -233,7 +234,7 @@ fn a_deadline_at_the_ends_of_time_is_no_trouble() {
     }
 }
 
-/// A class launched with `ami-2` and pooled machines `i-0`, `i-1`, … launched with `ami-1` (true) or `ami-2`.
+/// Creates a class launched with `ami-2` and pooled machines `i-0`, `i-1`, … launched with `ami-1` (true) or `ami-2`.
 fn drifting(more: serde_json::Value, old: &[bool]) -> Scene {
     let spec = |ami: &str| {
         let mut spec = more.clone();
@@ -353,7 +354,8 @@ fn a_serving_machine_is_untouched_and_a_released_one_is_pooled_then_replaced() {
     assert!(write(&clean.of_machine("i-0")).0.after.pooled_at().is_some());
 }
 
-/// Idle machines `i-0` to `i-3` of repositories `acme/0` to `acme/3`, in a class that is reused within this now.
+/// Creates idle machines `i-0` to `i-3` of repositories `acme/0` to `acme/3`, in a class that is now reused within
+/// this.
 fn reused(within: &str, more: serde_json::Value) -> Scene {
     let spec = |within: &str| {
         let mut spec = more.clone();

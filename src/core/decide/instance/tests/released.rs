@@ -13,7 +13,7 @@ fn a_released_request_gives_its_machine_back_uncleaned_with_its_claim_kept() {
             serde_json::json!({"phase": "Failed"}),
             serde_json::json!({"phase": "Releasing"}),
             serde_json::json!({"phase": "Released"}),
-            // Given up: the request knows this claim and lists the machine no more.
+            // Given up: the request knows this claim and no longer lists the machine.
             serde_json::json!({"instances": []}),
         ] {
             let scene = held(built.clone().says(Signal::RegOk), more);
@@ -47,7 +47,8 @@ fn a_request_that_cannot_be_read_is_not_read_again_and_again_and_keeps_its_machi
 
 #[test]
 fn an_image_of_the_request_from_before_the_claim_gives_nothing_up() {
-    // The machine was this request's once (claim of version 3), was cleaned, and is its again (claim of version 5).
+    // The machine belonged to this request once (claim of version 3), was cleaned, and belongs to it again (claim of
+    // version 5).
     let mut request = holding("1", 1, &["i-1"], serde_json::json!({"instances": []}));
     request.status.claims.insert(id("i-1"), ClaimId::of(&id("i-1"), 3));
     let mut scene = Scene::with(serde_json::json!({}));
@@ -56,7 +57,7 @@ fn an_image_of_the_request_from_before_the_claim_gives_nothing_up() {
     assert_eq!(scene.of_machine("i-1").actions, []);
 }
 
-/// Run 1 had two machines; its request is deleted and made anew.
+/// Creates run 1 with two machines, whose request is deleted and created again.
 fn made_anew(seconds: u64, more: serde_json::Value) -> Scene {
     let mut scene = Scene::with(serde_json::json!({}));
     scene.put(&holding("1", 2, &["i-1", "i-2"], serde_json::json!({})));

@@ -17,7 +17,7 @@ fn the_maximum_runtime_is_the_smaller_of_request_and_class_or_thirty_minutes() {
     }
 }
 
-/// A scene in which the runner of `i-1` begins to listen for a request of this many machines.
+/// Creates a scene in which the runner of `i-1` begins to listen for a request of this many machines.
 fn listens(count: u32, more: serde_json::Value) -> Scene {
     let mut fields = serde_json::json!({"maxRuntimeMinutes": 5});
     fields.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -61,7 +61,8 @@ fn a_machine_ends_by_its_deadline_where_its_request_could_not_be_released() {
     assert_eq!(ends(&scene.of_machine("i-1")), Some(Reason::Threshold));
 }
 
-/// `i-1` serves request 1, which is ready since now and lent for five minutes; its record has this deadline.
+/// Creates a scene in which `i-1` serves request 1, which is ready since now and lent for five minutes; its record has
+/// this deadline.
 fn serves(until: i64, more: serde_json::Value) -> Scene {
     let mut fields = serde_json::json!({"maxRuntimeMinutes": 5, "phase": "Ready", "readyAt": at(0)});
     fields.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());

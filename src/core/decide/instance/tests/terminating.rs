@@ -16,7 +16,7 @@ fn only_after_the_decision_is_recorded_is_the_end_asked_for() {
     assert_eq!(tombstoned().of_machine("i-1").actions, [Planned::terminate(arn("i-1"))]);
 }
 
-/// Carries out what is planned for a minute of seconds; how often each was done.
+/// Carries out the plans of so many seconds; returns how often each call was made.
 fn calls_within(scene: &mut Scene, state: MachineState, seconds: u64) -> (usize, usize) {
     let (mut ends, mut looks) = (0, 0);
     let end = scene.now.mono + secs(seconds);
@@ -130,7 +130,7 @@ fn gone() -> Scene {
     scene
 }
 
-/// A day after its end.
+/// Returns the expiry that is planned a day after its end.
 fn expiry() -> Planned {
     Planned::expire(Instance::key_of(&arn("i-1")), start().as_second() + 24 * 3600)
 }
@@ -244,7 +244,8 @@ fn an_orphan_whose_launch_is_open_or_whose_records_cannot_be_read_is_left_alone(
     }
 }
 
-/// So many machines of launch `l-1` that nobody recorded, their grace over, beside so many that are recorded.
+/// Creates so many unrecorded machines of launch `l-1`, whose grace is over, besides so many recorded ones, and returns
+/// the plan.
 fn unrecorded(count: usize, recorded: usize, launch_is_known: bool) -> Plan {
     let mut scene = Scene::with(serde_json::json!({}));
     let names: Vec<String> = (0..count + recorded).map(|n| format!("i-{n}")).collect();

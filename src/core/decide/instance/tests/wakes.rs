@@ -2,13 +2,13 @@
 
 use super::*;
 
-/// Seconds from now until it is looked at again, with milliseconds.
+/// Returns the seconds from now until it is looked at again, with milliseconds.
 fn looks_in(scene: &Scene) -> f64 {
     let wake = scene.of_machine("i-1").wake.unwrap();
     (wake.as_millis() as f64 - scene.now.mono.as_millis() as f64) / 1000.0
 }
 
-/// Held by request 1, nothing due for hours but what is told of.
+/// Creates a machine held by request 1, with nothing due for hours except for the given state.
 fn calm(built: Built) -> Scene {
     let mut scene = yard(built.until(9000));
     scene.policy.timing.stale = secs(8000);

@@ -10,7 +10,7 @@ fn step<T: crate::model::Versioned>(record: &T) -> Step<T> {
     Step::of(record, start(), |_| ())
 }
 
-/// One of each.
+/// Builds one action of each kind.
 fn all() -> Vec<Planned> {
     let scene = Scene::with(json!({}));
     let pool = scene.yard.pool(&linux()).unwrap().clone();
@@ -60,7 +60,7 @@ fn an_action_holds_the_records_it_writes_and_only_records_can_be_read_again() {
             let written = match change {
                 Change::Instance(step) => step.before.key(),
                 Change::Born(instance) => instance.key(),
-                // Whoever writes its machine alone writes it.
+                // Only the writer of its machine writes it.
                 Change::Agent(_) => continue,
                 Change::Request(step) => step.before.key(),
                 Change::Launch(step) => step.before.key(),

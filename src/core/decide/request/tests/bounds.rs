@@ -1,4 +1,4 @@
-//! Which numbers of a request are taken, to the last one that is, and which clock ends its waiting.
+//! Which numbers of a request are accepted, at their limits, and which clock ends its waiting?
 
 use super::*;
 

@@ -1,9 +1,9 @@
-//! What becomes of an intent that is changed after the request was taken on, and who released a request.
+//! The handling of an intent that is changed after the request was accepted, and the record of who released a request.
 
 use super::*;
 use crate::model::{AttributeValue, Item, ReleasedBy, Versioned};
 
-/// A request of two machines as it was taken on, whose intent was changed to this since.
+/// Builds an accepted request for two machines, whose intent was changed to this since.
 fn changed(status: serde_json::Value, written: serde_json::Value) -> Request {
     let mut taken = request("1", 2, status);
     taken.keep_intent();
@@ -18,7 +18,7 @@ fn ignored(request: &Request) -> Option<(bool, &str)> {
     request.status.conditions.iter().find(of).map(|c| (c.status, c.message.as_str()))
 }
 
-/// What the request's next write makes of it, as it is stored.
+/// Returns the request after its next write, and its stored form.
 fn stored(plan: &crate::decide::Plan) -> (Request, Item) {
     let (step, _) = answer(plan);
     let item = step.after.to_item();

@@ -1,9 +1,9 @@
-//! Whose jobs a runner takes: no two live requests of one owner have the same label.
+//! Which jobs does a runner take? No two live requests of one owner have the same label.
 
 use super::*;
 use crate::yard::Unit;
 
-/// A request that nobody has taken on, at `<repository>#<run>/<name>/<attempt>`.
+/// Builds a request that is not accepted yet, at `<repository>#<run>/<name>/<attempt>`.
 fn asks(repository: &str, run: &str, name: &str, attempt: u32) -> Request {
     let more = json!({"repository": repository, "name": name, "attempt": attempt});
     let mut request = request(run, 1, more);

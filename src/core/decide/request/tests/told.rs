@@ -1,4 +1,5 @@
-//! What a request tells while it waits, serves and gives back, since when, and when it is looked at again.
+//! The messages of a request while it waits, serves and returns its machines, their times, and when it is looked at
+//! again.
 
 use std::time::Duration;
 
@@ -41,7 +42,7 @@ fn who_is_ready_is_looked_at_when_its_maximum_runtime_is_over() {
     assert_eq!(of(&scene).wake, Some(secs(11_190)));
 }
 
-/// What condition `RuntimeEnds` of request 1 says.
+/// Returns the message of condition `RuntimeEnds` of request 1.
 fn ends_told(scene: &Scene) -> Option<String> {
     let status = &scene.yard.request(&ask("1")).unwrap().status;
     let ends = status.conditions.iter().find(|c| c.condition_type == ConditionType::RuntimeEnds)?;
@@ -49,7 +50,7 @@ fn ends_told(scene: &Scene) -> Option<String> {
     Some(ends.message.clone())
 }
 
-/// Carries out what request 1 does, and returns the reasons that are told.
+/// Carries out the plans of request 1, and returns the reasons of its events.
 fn steps(scene: &mut Scene) -> Vec<&'static str> {
     let actions = scene.of_request("1").actions;
     scene.apply(&actions);
@@ -58,7 +59,7 @@ fn steps(scene: &mut Scene) -> Vec<&'static str> {
 
 #[test]
 fn that_the_maximum_runtime_is_soon_over_is_said_once_five_minutes_before() {
-    // Ready since 10 s; of 10 min or less it is said at the half.
+    // Ready for 10 s; for a maximum runtime of 10 min or less the warning is written at half of it.
     for (minutes, said) in [(360, 21_290), (11, 350), (10, 290), (5, 140), (1, 20)] {
         let mut request = ready(1, &["i-1"]);
         request.intent.max_runtime_minutes = Some(minutes);
@@ -166,7 +167,7 @@ fn request_with_nothing_out() -> Request {
     request
 }
 
-/// Two machines of a request of this phase, one of which is back; the request was written 400 ms ago.
+/// Creates two machines of a request of this phase, one of them returned; the request was written 400 ms ago.
 fn half_back(phase: &str) -> Scene {
     let more = json!({"phase": phase, "message": "as it was", "updatedAt": start()});
     let back = machine("i-1").pooled().with(|i| (i.version, i.claim) = (7, running("i-1").instance.claim));

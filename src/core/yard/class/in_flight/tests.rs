@@ -4,7 +4,7 @@ use crate::model::{Launch, LaunchPhase, Pool, Reason, Record, RequestKey};
 use crate::testing::*;
 use crate::yard::Observation;
 
-/// A launch for one request's machines, bound to these.
+/// Builds a launch for one request's machines, bound to these.
 fn bound(name: &str, machines: &[&str], request: Option<&RequestKey>) -> Launch {
     Launch {
         phase: LaunchPhase::Bound,
@@ -20,7 +20,7 @@ fn of(launch: &str, name: &str) -> Built {
 }
 
 /// Story: the new holder of the lease read a launch as bound before it read the machines of it, counted them nowhere,
-/// and launched as many again: over `max`. Found by the model of the lease as soon as answers were lost in it.
+/// and launched as many again: over `max`. Found by the model of the lease as soon as responses were lost in it.
 #[test]
 fn machines_of_a_bound_launch_count_until_their_records_are_seen() {
     let mut scene = Scene::with(json!({"desired": 2, "max": 2}));
@@ -75,8 +75,8 @@ fn a_complete_list_begun_after_the_bind_proves_that_the_others_are_gone() {
     assert_eq!(scene.intents(), [(1, None)]);
 }
 
-/// Story: a launch with a count near the largest number, written by a foreign hand, made the sum end at its edge; when
-/// its record became unreadable, another launch was taken out with it, and the class launched over its `max`.
+/// Story: a launch with a count near the largest number, written by another program, saturated the sum; when its record
+/// became unreadable, another launch was subtracted with it, and the class launched over its `max`.
 #[test]
 fn a_launch_of_any_count_takes_out_what_it_added_and_nothing_else() {
     let mut scene = Scene::with(json!({"desired": 3, "max": 3}));

@@ -13,7 +13,7 @@ fn answer(scene: &mut Scene, name: &str, usage: UsageClass, answer: Result<Launc
     scene.put(&order);
     let id = LaunchId::parse(name).unwrap();
     scene.see(Observation::Ordered(id.clone(), answer));
-    // Whatever came of it, it is over.
+    // The launch is over, whatever its result.
     order.phase = crate::model::LaunchPhase::Failed;
     order.version += 1;
     scene.put(&order);
@@ -52,7 +52,7 @@ fn what_there_was_none_of_rests_for_longer_each_time_and_says_until_when() {
     backs_off_for(UsageClass::Spot, &[180, 360, 720, 1440, 1800, 1800]);
 }
 
-/// The drill of the outages found it: machines that could be had again were not asked for for half an hour.
+/// Found by the drill of the outages: machines that were available again were not requested for half an hour.
 #[test]
 fn what_nothing_stands_in_for_is_asked_for_again_within_minutes() {
     backs_off_for(UsageClass::OnDemand, &[180, 240, 240, 240]);
@@ -124,7 +124,7 @@ fn where_spot_is_refused_a_request_that_allows_it_gets_on_demand_after_the_pause
     );
 }
 
-/// So many spot machines, of which some are taken back.
+/// Creates so many spot machines, some of them taken back.
 fn losing(live: usize, lost: usize) -> Scene {
     let mut scene = Scene::with(json!({"usageClass": "spot"}));
     let spot = |number: usize| {

@@ -12,7 +12,7 @@ fn refused() -> ComputeError {
     ComputeError::Refused(WORDS.into())
 }
 
-/// An order for a request, or for idle machines, meets this and is over.
+/// Completes an order for a request, or for idle machines, with this response.
 fn met(scene: &mut Scene, name: &str, run: Option<&str>, usage: UsageClass, error: ComputeError) {
     let mut order = launch(name, 1, run.map(ask).as_ref());
     order.usage_class = usage;
@@ -23,7 +23,7 @@ fn met(scene: &mut Scene, name: &str, run: Option<&str>, usage: UsageClass, erro
     scene.put(&order);
 }
 
-/// What a request fails with now.
+/// Returns the message with which a request fails now.
 fn failed(scene: &Scene, run: &str) -> Option<String> {
     let plan = scene.of_request(run);
     plan.actions.iter().find_map(|planned| match &planned.effect {
@@ -56,7 +56,7 @@ fn what_a_request_chose_wrongly_holds_nobody_back_and_fails_it_at_the_second() {
     let wait = plan.waits.iter().find(|wait| wait.subject == ask("1")).unwrap();
     assert!(wait.reason == WaitReason::BackOff && wait.message.contains(WORDS), "{wait:?}");
     assert_eq!((failed(&scene, "1"), plan.wake), (None, Some(scene.now.mono + secs(2))));
-    // What was on its way with the first counts with it.
+    // Orders that were on their way with the first count with it.
     met(&mut scene, "l-2", Some("2"), UsageClass::OnDemand, refused());
     assert_eq!(failed(&scene, "2"), None);
     scene.wait(2);

@@ -6,7 +6,7 @@ use super::*;
 use crate::model::{Desired, Phase, Record as _};
 use crate::testing::{Scene, at, holding, linux, request, secs};
 
-/// Numbers without a pattern, the same every time.
+/// Returns pseudo-random numbers, the same every time.
 fn numbers(mut state: u64) -> impl FnMut(u64) -> u64 {
     move |below| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

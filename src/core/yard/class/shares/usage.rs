@@ -1,4 +1,4 @@
-//! What the shares of a class used: counted between two writes of the pool's status, and taken from there.
+//! The use of a class's shares: counted between two writes of the pool's status, and continued from there.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,7 +14,7 @@ use crate::yard::class::decay::decayed;
 const LONGEST_GAP: Duration = Duration::from_secs(3600);
 
 impl Shares {
-    /// The pool's status says what was used.
+    /// Processes the use in the pool's status.
     pub(crate) fn used_is(&mut self, pool: Option<&Pool>, wall: Timestamp, now: Duration) {
         let usage = pool.and_then(|pool| pool.status.usage.clone());
         let at = |usage: &Option<Usage>| usage.as_ref().map(|usage| usage.at);
@@ -30,16 +30,16 @@ impl Shares {
         let named = before.iter().chain(&self.usage).flat_map(|usage| usage.sums.keys());
         let named: BTreeSet<ShareName> = named.map(|name| name.as_str().into()).collect();
         named.iter().for_each(|share| self.rank_again(share));
-        // What holds and waits for nothing is in the status now, if it is worth a place there.
+        // The use of a share that holds and waits for nothing is in the status now, if it is large enough to be listed.
         self.shares.retain(|_, share| share.held > 0 || share.waiting > 0);
     }
 
-    /// Since when more was used than the pool's status says; none where no more was.
+    /// Returns since when there is use that the pool's status does not contain; none where there is none.
     pub(crate) const fn unwritten(&self) -> Option<Duration> {
         if self.counted && self.sharing.is_some() { Some(self.begun) } else { None }
     }
 
-    /// The use as it is to be written now.
+    /// Returns the use to be written now.
     pub(crate) fn usage(&self, wall: Timestamp, now: Duration) -> Option<Usage> {
         let half_life = self.sharing.as_ref()?.half_life.get();
         let known = self.usage.as_ref();

@@ -1,5 +1,5 @@
-//! Which record is it? Its key, its `uid` and its version together say so; where they do not, the moment of a read
-//! does.
+//! Which record is it? Its key, its `uid` and its version together determine that; where they do not, the moment of a
+//! read does.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ fn uid(name: &str) -> Option<Uid> {
     Some(name.parse().unwrap())
 }
 
-/// The pool of `linux` as it is stored; which one its `max` tells.
+/// Returns the stored pool of `linux`; its `max` tells versions apart.
 fn pool(name: Option<&str>, version: u64, max: u32) -> Item {
     let mut fields = json!({
         "pk": "pool#linux", "sk": "pool", "kind": "pool", "resourceClass": "linux", "cpu": 2, "mmem": 4096,
@@ -31,7 +31,7 @@ fn max(scene: &Scene) -> Option<u32> {
     scene.yard.pool(&linux()).map(|pool| pool.spec.max)
 }
 
-/// A yard that has known this pool for a while.
+/// Creates a yard that has known this pool for a while.
 fn knowing(known: Item) -> Scene {
     let mut scene = Scene::empty();
     scene.see(Observation::Record(key(), Some(known)));
@@ -39,8 +39,8 @@ fn knowing(known: Item) -> Scene {
     scene
 }
 
-/// By which an image may come: a change, a page and a look that began after the last sight, a page and a look that
-/// began before it.
+/// Lists the ways in which an image may arrive: a change, a page and a look that began after the last sight, a page and
+/// a look that began before it.
 fn paths(scene: &Scene, item: &Item) -> [Observation; 5] {
     let (later, before) = (scene.now.mono, scene.now.mono - secs(20));
     [
@@ -101,7 +101,8 @@ fn a_record_that_another_one_followed_does_not_come_back_late() {
     scene.see(Observation::Record(key(), Some(pool(Some("a"), 8, 12))));
     scene.see(Observation::Shown(late, key(), pool(Some("a"), 8, 12)));
     assert_eq!(max(&scene), Some(11));
-    // The watch is behind: it tells the end of the former and the birth of the one that is known already.
+    // The watch is behind: it reports the removal of the former record and the creation of the one that is known
+    // already.
     scene.see(Observation::Record(key(), None));
     scene.see(Observation::Record(key(), Some(pool(Some("b"), 1, 11))));
     assert_eq!(max(&scene), Some(11));
@@ -178,7 +179,7 @@ fn a_page_read_before_says_neither_that_a_record_is_spoilt_nor_that_it_is_mended
     assert_eq!(max(&scene), Some(11));
 }
 
-/// A record of each kind that may be made anew, as it was and as it is.
+/// Builds a record of each kind that may be created again, before and after.
 fn made_anew() -> [(Written, Written); 2] {
     let was = request("1", 2, json!({"phase": "Ready", "version": 9, "uid": "a"}));
     let is = Request { uid: uid("b"), ..request("1", 1, json!({"version": 1})) };

@@ -1,11 +1,11 @@
-//! What was seen, and when: by a list, by a look, by our own writes, and by who makes the machines.
+//! When was a record seen: by a list, by a look, by this program's own writes, and by the creators of machines?
 
 use super::*;
 use crate::model::{Agent, Interruption, InterruptionAction, News, Notice, Request, Threshold};
 use crate::ports::{ComputeError, Launched, MachineState};
 use crate::yard::Written;
 
-/// What there is of `i-1`, its agent, request 1, launch `l-1` and the pool.
+/// Returns which of `i-1`, its agent, request 1, launch `l-1` and the pool exist.
 fn there(scene: &Scene) -> [bool; 5] {
     let tracked = scene.yard.instance(&arn("i-1"));
     [
@@ -22,7 +22,7 @@ fn what_changed_since_a_list_began_is_there_though_the_list_lacks_it() {
     let mut scene = Scene::peopled();
     scene.wait(10);
     let begun = scene.now.mono;
-    // Each is written again at the very moment the list begins.
+    // Each is written again at the very moment at which the list begins.
     scene.put(&machine("i-1").pooled().with(|i| i.version = 6).instance);
     scene.speaks("i-1", |_| ());
     scene.put(&request("1", 1, json!({"version": 4})));
@@ -205,7 +205,7 @@ fn an_end_asked_for_again_is_counted() {
     assert!(scene.yard.instance(&arn("i-1")).unwrap().swept);
 }
 
-/// The requests in line of a class, the oldest first.
+/// Returns the requests in line of a class, the oldest first.
 fn line(scene: &Scene) -> Vec<crate::model::RequestKey> {
     scene.yard.class(&linux()).unwrap().waiting.all().iter().map(|(_, key)| key.clone()).collect()
 }
@@ -228,7 +228,7 @@ fn who_lacks_machines_stands_in_its_classs_line_and_nobody_else() {
     assert_eq!(line(&scene), [ask("1")], "an image of the same version says nothing new");
     scene.see(Observation::Record(ask("1").into(), None));
     assert_eq!(line(&scene), [], "its record is gone");
-    // One that nobody took on yet stands in line whatever it says it holds.
+    // A request that is not accepted yet is in the queue, whatever machines it lists.
     scene.put(&with(6, json!({"phase": null, "count": 0})));
     assert_eq!(line(&scene), [ask("1")]);
 }

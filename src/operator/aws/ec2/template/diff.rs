@@ -12,10 +12,10 @@ use sha2::{Digest as _, Sha256};
 use crate::aws::ec2::template::observed;
 use crate::store::Difference;
 
-/// A field's value, as a person is shown it; none where it says nothing.
+/// A field's value for display; `None` if it is not set.
 type FieldValue = Option<String>;
 
-/// The fields in which a template that is there differs, or all that a new one would say.
+/// Returns the fields in which an existing template differs, or all fields of a new one.
 pub(crate) fn differences(
     wanted: &RequestLaunchTemplateData,
     found: Option<&ResponseLaunchTemplateData>,
@@ -28,7 +28,7 @@ pub(crate) fn differences(
     let mut all: Vec<Difference> = differing
         .map(|((what, wanted), found)| Difference { what, wanted: said(wanted), found: said(found) })
         .collect();
-    // What no wish of ours says and somebody added; a field that was told already is not told twice.
+    // A setting that somebody added and that our spec does not contain; a field reported already is not repeated.
     if let Some(problem) = observed::problem(found).filter(|problem| !has_setting(&all, problem.setting)) {
         let wanted = problem.fix.to_owned();
         all.push(Difference { what: problem.setting, wanted, found: problem.value });
@@ -40,7 +40,7 @@ fn has_setting(all: &[Difference], setting: &str) -> bool {
     all.iter().any(|difference| difference.what == setting)
 }
 
-/// In the order of [`found_fields`].
+/// Returns the fields in the order of [`found_fields`].
 fn wanted_fields(data: &RequestLaunchTemplateData) -> [(&'static str, FieldValue); 10] {
     let metadata = data.metadata_options();
     let profile = data.iam_instance_profile();
@@ -125,7 +125,7 @@ fn disk(
     format!("{} of {}", device.unwrap_or("a volume"), said.join(" "))
 }
 
-/// A script may be long; its owner knows it by its digest.
+/// Shortens a script, which may be long; its owner can recognise it by its digest.
 fn script(base64: &str) -> String {
     let bytes = STANDARD.decode(base64).unwrap_or_else(|_| base64.as_bytes().to_vec());
     let digest: String = Sha256::digest(&bytes).iter().take(6).map(|byte| format!("{byte:02x}")).collect();

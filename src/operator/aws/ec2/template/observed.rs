@@ -1,4 +1,4 @@
-//! Checks a launch template that somebody else wrote. Refused are templates whose machines would survive their own
+//! Checks a launch template that somebody else wrote. It refuses templates whose machines would survive their own
 //! shutdown, expose their role, be reachable from outside, or be restarted after their end.
 
 use aws_sdk_ec2::types::{
@@ -7,23 +7,23 @@ use aws_sdk_ec2::types::{
     SpotInstanceType,
 };
 
-/// What is wrong with a template.
+/// A fault of a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Problem {
     /// The setting, by EC2's name.
     pub(crate) setting: &'static str,
-    /// What it says.
+    /// Its value.
     pub(crate) value: String,
-    /// What it should say.
+    /// The required value.
     pub(crate) fix: &'static str,
 }
 
-/// The first thing that is wrong.
+/// Returns the first fault.
 pub(crate) fn problem(data: &ResponseLaunchTemplateData) -> Option<Problem> {
     shutdown(data).or_else(|| metadata(data)).or_else(|| address(data)).or_else(|| market(data))
 }
 
-/// Whether it says itself which types will do.
+/// Returns whether the template selects instance types itself.
 pub(crate) fn sized(data: &ResponseLaunchTemplateData) -> bool {
     data.instance_type.is_some() || data.instance_requirements.is_some()
 }

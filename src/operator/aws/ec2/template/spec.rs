@@ -21,23 +21,23 @@ use crate::aws::ec2::Ec2Options;
 use crate::aws::ec2::machine::{CLASS, TABLE, tag};
 use crate::model::{FieldError, PoolSpec, Volume};
 
-/// What version descriptions begin with; a digest of what the version holds follows.
+/// The prefix of version descriptions; a digest of the version's content follows.
 const MARK: &str = "runyard ";
-/// Raised when the same wish comes to mean another template.
+/// Incremented when the same spec comes to mean another template.
 const REVISION: u32 = 1;
 
-/// What a template is to say; the digest is made of this, field by field.
+/// The wanted content of a template; the digest is computed from it, field by field.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct TemplateSpec {
     revision: u32,
     table: String,
     class: String,
     ami: String,
-    /// What a call that names no types would launch; ours always name some.
+    /// The type for a call that names none; our own calls always name some.
     instance_type: String,
     instance_profile: Option<String>,
     security_groups: Vec<String>,
-    /// The root device's name, and what it is to be.
+    /// The root device's name, and its volume.
     root: Option<(String, Volume)>,
     user_data: String,
     /// The class's own tags.
@@ -46,8 +46,8 @@ pub(crate) struct TemplateSpec {
 }
 
 impl TemplateSpec {
-    /// What the template of a class is to say, with its image, an id or what EC2 resolves to one, and the root device
-    /// that the image has.
+    /// Builds the wanted template of a class, with its image, which is an id or a parameter that EC2 resolves to one,
+    /// and the root device of the image.
     pub(crate) fn of(
         options: &Ec2Options,
         spec: &PoolSpec,
@@ -101,14 +101,14 @@ impl TemplateSpec {
             .build()
     }
 
-    /// What makes a template, or a machine, this class's; and the tags of the class's own.
+    /// Returns the tags that mark a template, or a machine, as this class's, and the class's own tags.
     pub(crate) fn class_tags(&self) -> Vec<Tag> {
         let ours = [tag(TABLE, &self.table), tag(CLASS, &self.class)];
         ours.into_iter().chain(self.tags.iter().map(|(key, value)| tag(key, value))).collect()
     }
 
-    /// Once more on what the template makes, for machines that people launch from it by hand. Not on spot requests: EC2
-    /// refuses such a template on demand ("You cannot specify tags for Spot instances requests if there are no …").
+    /// Returns the tags for machines that people launch from the template by hand. Spot requests get none: EC2 refuses
+    /// such a template on demand ("You cannot specify tags for Spot instances requests if there are no …").
     fn tags(&self) -> Vec<LaunchTemplateTagSpecificationRequest> {
         let tags = self.class_tags();
         [ResourceType::Instance, ResourceType::Volume]
@@ -120,12 +120,12 @@ impl TemplateSpec {
     }
 }
 
-/// The name of the template of a class.
+/// Returns the name of a class's template.
 pub(crate) fn template_name(table: impl Display, class: impl Display) -> String {
     format!("{table}-{class}")
 }
 
-/// The type a person gets who launches from the template by hand: the first the class names, else a common one.
+/// Returns the type for people who launch from the template by hand: the first that the class names, else a common one.
 pub(crate) fn usual_type(spec: &PoolSpec) -> String {
     let named = spec.allowed_instance_types.0.iter().find(|glob| !glob.contains('*'));
     let common = if spec.launch.architecture.as_deref() == Some("arm64") { "m7g.large" } else { "m7i.large" };

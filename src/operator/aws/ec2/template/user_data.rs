@@ -1,5 +1,5 @@
 //! The user data of a machine: `config/user-data.sh` with the script of its class and the configuration of its agent
-//! filled in. It holds no secret: every job can read it.
+//! filled in. It contains no secret: every job can read it.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use crate::aws::ec2::Ec2Options;
 
 /// The script; the lines beginning with `@@` are filled in.
 const SCRIPT: &str = include_str!("../../../../../config/user-data.sh");
-/// Most user data EC2 takes, in bytes, before base64 (EC2 user guide, "Run commands at launch").
+/// Maximum size of user data at EC2, in bytes, before base64 (EC2 user guide, "Run commands at launch").
 const LIMIT: usize = 16 << 10;
 /// The line that ends the pre-runner script within the user data.
 const END: &str = "@@END-OF-PRE-RUNNER";
-/// What `"…"` does not hold as it is, in a shell and in a file of variables of systemd's.
+/// Characters that `"…"` must escape, in a shell and in systemd's environment files.
 const QUOTED: [char; 4] = ['\\', '"', '$', '`'];
 
-/// The user data of a class's machines.
+/// Returns the user data of a class's machines.
 pub(crate) fn user_data(options: &Ec2Options, spec: &PoolSpec) -> Result<String, FieldError> {
     let script = spec.launch.pre_runner_script.as_ref().or(options.pre_runner_script.as_ref());
     let refused = |message: String, fix: &str| {
@@ -45,7 +45,7 @@ pub(crate) fn user_data(options: &Ec2Options, spec: &PoolSpec) -> Result<String,
     Ok(text)
 }
 
-/// The variables, as a shell and systemd read them.
+/// Formats the variables for a shell and systemd.
 fn environment(options: &Ec2Options) -> String {
     let quoted = |value: &str| -> String {
         value.chars().flat_map(|c| QUOTED.contains(&c).then_some('\\').into_iter().chain([c])).collect()
@@ -55,7 +55,7 @@ fn environment(options: &Ec2Options) -> String {
     lines.join("\n")
 }
 
-/// The call that fetches the agent for a class's machines, if it is to be fetched.
+/// Returns the call that downloads the agent for a class's machines, if it is to be downloaded.
 fn fetch(options: &Ec2Options, spec: &PoolSpec) -> String {
     let program = options.program.of(spec.launch.architecture.as_deref());
     program.map_or_else(String::new, |program| {
@@ -63,10 +63,10 @@ fn fetch(options: &Ec2Options, spec: &PoolSpec) -> String {
     })
 }
 
-/// The part of the agent's configuration (TOML) that is the same for all machines of a class.
+/// Returns the part of the agent's configuration (TOML) that is the same for all machines of a class.
 fn configuration(options: &Ec2Options, spec: &PoolSpec, pre_runner: bool) -> String {
     let mut lines = Vec::new();
-    // JSON's escapes are TOML's.
+    // JSON's escapes are valid in TOML.
     let mut line = |key: &str, value: &str| lines.push(format!("{key} = {}", serde_json::Value::from(value)));
     line("table", options.table.as_str());
     line("state_dir", "/run/runyard");
@@ -80,7 +80,7 @@ fn configuration(options: &Ec2Options, spec: &PoolSpec, pre_runner: bool) -> Str
     line("timing.poll", &milliseconds(options.timing.agent_poll));
     line("timing.grace", &milliseconds(options.timing.grace));
     line("timing.created", &milliseconds(options.timing.created));
-    // What an agent takes anyway is not said: user data that changes is another version of the launch template.
+    // Defaults of the agent are left out: changed user data means another version of the launch template.
     if options.stop != Agent::STOP {
         line("timing.stop", &milliseconds(options.stop));
     }
@@ -167,7 +167,7 @@ mod tests {
         Some(AgentProgram { url, sha256: "1".repeat(64) })
     }
 
-    /// With all that an operator's file can say, but for variables.
+    /// Returns options with all settings of an operator's file, except variables.
     fn full() -> Ec2Options {
         let mut options = options();
         options.runner = Architectures { usual: package("x64"), arm64: package("arm64") };
@@ -204,8 +204,8 @@ mod tests {
         assert_eq!(String::from_utf8(run.stdout).unwrap(), hard);
     }
 
-    /// What a first boot calls to install what a stock image lacks, and whether it succeeded, where so many calls for
-    /// lists of packages find them locked.
+    /// Runs the installation of missing packages on a stock image, while this many calls find the package lists locked;
+    /// returns whether it succeeded, and its calls.
     fn installed(locked: u32) -> (bool, Vec<String>) {
         let begins = SCRIPT.find("install_lacking() (").expect("its function");
         let function = &SCRIPT[begins..begins + SCRIPT[begins..].find("\n)\n").expect("its end") + 3];

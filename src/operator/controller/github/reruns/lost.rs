@@ -1,5 +1,5 @@
-//! Runs that failed because a spot machine was taken back from under a job: GitHub is asked once to run their failed
-//! jobs again. What it asks for then is served like any other re-run.
+//! Runs that failed because a spot machine was reclaimed during a job: GitHub is asked once to re-run their failed
+//! jobs. The re-run is then served like any other.
 
 use crate::decide::failed_with;
 use crate::model::{EventType, Request, RequestKey, Versioned};
@@ -9,14 +9,14 @@ use crate::ports::{GitHubError, StoreError};
 use super::{Known, Reruns, Unfinished, number, repo};
 
 impl Reruns {
-    /// Looks whether the run of a request failed with the machines that were taken back from it.
+    /// Checks whether the run of a request failed together with the machines that were reclaimed from it.
     pub(super) async fn lost(&mut self, key: &RequestKey, known: &Known) -> Result<(), Unfinished> {
         let (Some(machines), Some(run)) = (known.lost.get(key), number(key)) else { return Ok(()) };
         let (owner, name) = repo(key);
         match self.github.run(&owner, &name, run, Waiting::Nobody).await? {
-            // Its other jobs go on, and GitHub runs nothing again before they are over.
+            // Its other jobs continue, and GitHub re-runs nothing before they are over.
             RunState::Active { attempt } if attempt <= key.attempt => return Ok(()),
-            // Somebody ran it again.
+            // Somebody has re-run it already.
             RunState::Active { .. } => return self.settle(key),
             RunState::Completed { attempt } if attempt != key.attempt => return self.settle(key),
             RunState::Completed { .. } => {}
@@ -34,7 +34,8 @@ impl Reruns {
         self.ask_github(key, &owner, &name, run).await
     }
 
-    /// Whether the failed jobs of its run were run again for another request of it: that is done once.
+    /// Returns whether the failed jobs of its run were re-run for another of its requests, since that is done only
+    /// once.
     async fn was_run_again(&self, key: &RequestKey, known: &Known) -> Result<bool, StoreError> {
         for other in known.of_run(key).into_iter().flatten().filter(|other| *other != key) {
             let other = self.request(other).await?;
@@ -45,7 +46,7 @@ impl Reruns {
         Ok(false)
     }
 
-    /// Records what GitHub is about to be asked; false where the request was changed meanwhile.
+    /// Records the coming call to GitHub; returns false if the request changed meanwhile.
     async fn intend(&self, request: &Request) -> Result<bool, StoreError> {
         let now = self.clock.now();
         let mut next = request.clone();

@@ -1,4 +1,4 @@
-//! Why a look at re-runs was interrupted, and what else that holds up.
+//! Why a lookup of re-runs was interrupted, and which other lookups must wait.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use crate::ports::{GitHubError, StoreError};
 
 use super::Look;
 
-/// The pause of an account of which GitHub gave no answer, and of all after the table gave none.
+/// The pause of an account after a failure of GitHub, and of all accounts after a failure of the table.
 pub(super) const REST: Duration = Duration::from_secs(30);
 
-/// Why a look was interrupted.
+/// The reason why a lookup was interrupted.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Unfinished {
     #[error(transparent)]
@@ -19,8 +19,8 @@ pub(super) enum Unfinished {
 }
 
 impl Unfinished {
-    /// Whether another run of the repository may be answered all the same: GitHub fails at some runs alone, such as those
-    /// of many jobs.
+    /// Returns whether another run of the repository may succeed nevertheless: GitHub fails at single runs, such as
+    /// those with many jobs.
     pub(super) fn is_of_one_run(&self) -> bool {
         match self {
             Self::Store(_) | Self::GitHub(GitHubError::Throttled { .. } | GitHubError::Deferred { .. }) => {
@@ -38,17 +38,17 @@ impl Unfinished {
     }
 }
 
-/// What an error holds up.
+/// The lookups that must wait after an error.
 pub(super) enum Held {
-    /// This look alone.
+    /// Only this lookup.
     Look,
-    /// All looks at the account, for so long.
+    /// All lookups of the account, for this long.
     Account(Duration),
-    /// All looks, for so long: the table gave no answer.
+    /// All lookups, for this long: the table did not respond.
     All(Duration),
 }
 
-/// What an error of this look holds up.
+/// Returns the lookups that must wait after an error of this one.
 pub(super) fn held(look: &Look, error: Unfinished) -> Held {
     match error {
         Unfinished::GitHub(
@@ -62,7 +62,7 @@ pub(super) fn held(look: &Look, error: Unfinished) -> Held {
             tracing::warn!(?look, %error, "re-runs could not be looked for");
             Held::All(REST)
         }
-        // A repository that is gone, or not to be seen, holds up no other.
+        // A repository that is gone or not visible does not hold up the others.
         Unfinished::GitHub(
             GitHubError::Denied(_)
             | GitHubError::NotFound(_)

@@ -1,4 +1,4 @@
-//! Calls `docker` as GitHub's worker does, with its words (actions/runner 2.336.0, `DockerCommandManager.cs`,
+//! Calls `docker` as GitHub's worker does, with its messages (actions/runner 2.336.0, `DockerCommandManager.cs`,
 //! `ContainerOperationProvider.cs`).
 
 use std::fs::{self, File};
@@ -10,16 +10,16 @@ use std::time::Duration;
 use tokio::process::Command;
 use tokio::time::sleep;
 
-/// A registry that fails is asked so often, with such a pause; GitHub's takes any between one and ten seconds.
+/// How often a failing registry is tried, and the pause between; GitHub's worker pauses for one to ten seconds.
 const PULLS: usize = 3;
 const PULL_PAUSE: Duration = Duration::from_secs(1);
-/// How long it is between two looks at a service that is starting: these two, doubled, up to the last.
+/// The first and the longest interval between two checks of a service that is starting; doubled each time.
 const LOOK: Duration = Duration::from_secs(2);
 const MOST: Duration = Duration::from_secs(32);
 
 /// Why containers cannot be started.
 pub(super) enum Failure {
-    /// In the runner's words.
+    /// A failure, with the runner's message.
     Said(String),
     Io(io::Error),
 }
@@ -33,7 +33,7 @@ impl From<io::Error> for Failure {
 /// Calls `docker` as the worker does.
 pub(super) struct Docker {
     pub(super) directory: PathBuf,
-    /// By which it knows what is its own.
+    /// The label by which it recognises its own containers.
     pub(super) label: String,
     pub(super) log: File,
 }
@@ -49,7 +49,7 @@ impl Docker {
         command
     }
 
-    /// The code it ends with, and each line that it writes to its output.
+    /// Runs a command; returns its exit code and each line of its output.
     async fn call(&self, words: &str) -> io::Result<(i32, Vec<String>)> {
         self.say(&format!("##[command]docker {words}"))?;
         let done = self.command(words).output().await?;
@@ -114,7 +114,7 @@ impl Docker {
         Err(Failure::Said(format!("Docker pull failed with exit code {code}")))
     }
 
-    /// Waits as long as it says that it is starting, however long that is.
+    /// Waits as long as the container reports that it is starting, however long that is.
     pub(super) async fn becomes_healthy(&self, alias: &str, id: &str) -> Result<bool, Failure> {
         let asked = "inspect --format=\"{{if .Config.Healthcheck}}{{print .State.Health.Status}}{{end}}\"";
         let mut pause = LOOK;
@@ -134,13 +134,13 @@ impl Docker {
     }
 }
 
-/// A line of `docker port`: the container's port, and the machine's.
+/// Parses a line of `docker port`: the container's port, and the machine's.
 pub(super) fn of_port(line: &str) -> Option<(String, String)> {
     let (inside, outside) = line.split_once(" -> ")?;
     Some((inside.split('/').next()?.to_owned(), outside.rsplit(':').next()?.to_owned()))
 }
 
-/// A volume as a workflow names it.
+/// Formats a volume as `docker` takes it.
 pub(super) fn of_volume(volume: &str) -> String {
     match volume.split(':').collect::<Vec<_>>().as_slice() {
         [source, target, how @ ..] => {
@@ -151,7 +151,7 @@ pub(super) fn of_volume(volume: &str) -> String {
     }
 }
 
-/// As one word of those that [`split`] tells apart.
+/// Quotes a text as one word for [`split`].
 pub(super) fn quoted(word: &str) -> String {
     let mut text = String::from("\"");
     let mut slashes = 0;
@@ -167,8 +167,8 @@ pub(super) fn quoted(word: &str) -> String {
     text
 }
 
-/// The words of a command as .NET tells them apart, which the worker leaves to it (`ProcessStartInfo.Arguments`): only
-/// double quotes hold words together, and a backslash means itself but before one.
+/// Splits a command into words as .NET does, which the worker relies on (`ProcessStartInfo.Arguments`): only double
+/// quotes hold words together, and a backslash is literal except before one.
 fn split(text: &str) -> Vec<String> {
     let (mut words, mut word, mut within) = (Vec::new(), None::<String>, false);
     let mut letters = text.chars().peekable();
