@@ -32,7 +32,8 @@ Exit codes: 0 done, 1 error, 2 wrong usage, 3 the request failed, 4 the wait tim
 AWS is reached by its own environment: AWS_REGION, AWS_PROFILE, AWS_ENDPOINT_URL and so on.
 
 In a workflow:
-  runyard provision --class linux-x64 --count 3 --wait     # then: runs-on: ${{ github.run_id }}
+  runyard provision --class linux-x64 --count 3 --wait
+  # then, in other jobs: runs-on: ${{ github.run_id }}
   runyard release
 
 By a person:
@@ -89,7 +90,7 @@ pub(crate) fn command() -> Command {
         groups.push('\n');
     }
     command.help_template(format!(
-        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{groups}Options:\n{{options}}\n{{after-help}}"
+        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{groups}Options:\n{{options}}{{after-help}}"
     ))
 }
 

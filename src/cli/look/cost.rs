@@ -38,7 +38,7 @@ Examples:
   runyard cost --since 30d --by pool --spot
   runyard cost --since 24h --by run -o wide
   runyard cost --since 31d --prices prices.toml -o focus > focus.csv
-  runyard cost --from history.jsonl --since 90d --by repository --share-idle none")]
+  runyard cost --from history.jsonl --since 90d --share-idle none")]
 pub(crate) struct CostArgs {
     /// Start of the period, as a duration before now
     #[arg(long, value_name = "DURATION", default_value = "7d", value_parser = duration::past, allow_negative_numbers = true)]

@@ -29,8 +29,8 @@ use runyard_core::model::{EventType, Item, Kind, RecordId, Repository, text_of, 
 #[command(after_help = "\
 Examples:
   runyard events --since 30m
-  runyard events -o wide                                # with the moment and the type of each
-  runyard events --type Warning --limit 20              # the last twenty that somebody should mind
+  runyard events -o wide                      # with the time and type of each
+  runyard events --type Warning --limit 20    # the last 20 warnings
   runyard events pool linux-x64 --reason LaunchFailed
   runyard events request 1234567890 --watch
   runyard events instance i-0123456789abcdef0 -o json")]

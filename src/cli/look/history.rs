@@ -94,7 +94,7 @@ A day is read at a time and written in the order in which things were over; noth
 
 Examples:
   runyard history export --since 30d > history.jsonl
-  runyard history export --since 48h --until 24h --events --file yesterday.jsonl")]
+  runyard history export --since 48h --until 24h --events -f yesterday.jsonl")]
 pub(crate) struct ExportArgs {
     /// Only what ended in this last period
     #[arg(long, value_name = "DURATION", value_parser = duration::past, allow_negative_numbers = true)]

@@ -35,8 +35,8 @@ What jobs wrote is GitHub's to show. The logs of a machine that has ended are ke
 
 Examples:
   runyard logs i-0123456789abcdef0
-  runyard logs 1234567890 --repository acme/web     # of the machines of a request
-  runyard logs i-0123456789abcdef0 --follow         # what is new, again and again
+  runyard logs 1234567890 --repository acme/web    # a request's machines
+  runyard logs i-0123456789abcdef0 --follow        # new lines as they come
   runyard logs i-0123456789abcdef0 --tail 20
   runyard logs i-0123456789abcdef0 --stored         # ask nobody")]
 pub(crate) struct LogsArgs {

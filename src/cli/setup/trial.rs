@@ -41,7 +41,7 @@ machine's runner is registered and listens, gives it back and ends it. No job ru
 Ctrl-C takes everything back. A free machine of the pool is taken first, as for any request: then nothing boots.
 
 Examples:
-  runyard try linux-x64 --repository acme/web --config /etc/runyard/runyard.toml
+  runyard try linux-x64 --repository acme/web --config runyard.toml
   runyard try small --repository demo/app          # beside `runyard up`")]
 pub(crate) struct TryArgs {
     /// Resource class; see `runyard get pools`

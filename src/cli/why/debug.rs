@@ -37,7 +37,7 @@ Examples:
   runyard debug request 1234567890
   runyard debug instance i-0123456789abcdef0
   runyard debug pool linux-x64 -o json
-  runyard debug instance i-0123456789abcdef0 --bundle i-0123.tar.gz    # without credentials, for others")]
+  runyard debug instance i-0123456789abcdef0 --bundle i-0123.tar.gz")]
 pub(crate) struct DebugArgs {
     #[command(flatten)]
     one: OneArgs,

@@ -42,7 +42,7 @@ Exit code 0 when nothing is wrong (or all of it was mended), 1 when something is
 Examples:
   runyard doctor
   runyard doctor --config /etc/runyard/runyard.toml
-  runyard doctor --config /etc/runyard/runyard.toml --preflight linux-x64 --repository acme/web
+  runyard doctor --config runyard.toml --preflight linux-x64
   runyard doctor --fix -o json")]
 pub(crate) struct DoctorArgs {
     /// Repair what can be repaired, with the operator's own conditional writes

@@ -35,10 +35,11 @@ list prices or the prices given, and no bill.
 
 Examples:
   runyard simulate
-  runyard simulate --since 14d --set pool.linux-x64.desired=5 --config runyard.toml
+  runyard simulate --since 14d --set pool.linux-x64.desired=5
   runyard history export --since 30d --file history.jsonl
-  runyard simulate --from history.jsonl --set pool.linux-x64.desired=5 --svg idle.svg
-  runyard simulate --from history.jsonl --pools now.yaml -f planned.yaml --seeds 5 -o json")]
+  runyard simulate --from history.jsonl --svg idle.svg \\
+      --set pool.linux-x64.desired=5
+  runyard simulate --from history.jsonl --pools now.yaml -f planned.yaml")]
 pub(crate) struct SimulateArgs {
     #[command(flatten)]
     pub(crate) input: InputArgs,
@@ -68,7 +69,8 @@ the hours where it saves most late requests, until 95 of 100 are in time or the 
 
 Examples:
   runyard recommend linux-x64 --wait-p95 20s
-  runyard recommend linux-x64 --from history.jsonl --wait-p95 20s --max-cost 40/day --price linux-x64=0.2016")]
+  runyard recommend linux-x64 --from history.jsonl --wait-p95 20s \\
+      --max-cost 40/day --price linux-x64=0.2016")]
 pub(crate) struct RecommendArgs {
     /// The resource class
     #[arg(value_name = "POOL", value_parser = class_of)]

@@ -29,10 +29,12 @@ The machines' only label is the run's id (and -NAME unless the name is `default`
 With --secret-label 8 characters that nobody can guess follow it: take the label from the step's output `label`.
 
 Examples:
-  runyard provision --class linux-x64 --count 3 --wait            # in a workflow
-  runyard provision --run-id 42 --repository acme/web --class linux-x64 --count 1
-  runyard provision --class gpu --name gpu --count 4 --min-count 2 --usage-class spot \\
-      --on-demand-fallback --allowed-instance-types 'g5.* g6.*' --timeout 20m --wait")]
+  runyard provision --class linux-x64 --count 3 --wait    # in a workflow
+  runyard provision --run-id 42 --repository acme/web \\
+      --class linux-x64 --count 1
+  runyard provision --class gpu --name gpu --count 4 --min-count 2 --wait \\
+      --usage-class spot --on-demand-fallback --timeout 20m \\
+      --allowed-instance-types 'g5.* g6.*'")]
 pub(crate) struct ProvisionArgs {
     #[command(flatten)]
     run: RunArgs,

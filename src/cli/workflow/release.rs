@@ -25,7 +25,7 @@ use runyard_core::ports::StoreError;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  runyard release                               # in a workflow: this attempt and earlier ones
+  runyard release        # in a workflow: this attempt and earlier ones
   runyard release --run-id 42 --repository acme/web --wait
   runyard release --run-id 42 --repository acme/web --name gpu --attempt 2")]
 pub(crate) struct ReleaseArgs {

@@ -8,7 +8,7 @@ use crate::policies::evaluator::{Call, Context, Verdict, judge, texts};
 /// The statement of the page.
 fn statement() -> Value {
     let page = std::fs::read_to_string(config().join("../docs/how-to/install.md")).unwrap();
-    let (_, section) = page.split_once("\n## A shell on machines\n").expect("the section");
+    let (_, section) = page.split_once("\n### A shell on machines\n").expect("the section");
     let (_, block) = section.split_once("```json\n").expect("a statement");
     serde_json::from_str(block.split("```").next().unwrap()).expect("JSON")
 }

@@ -450,7 +450,7 @@ fn a_class_that_is_not_there_spends_no_name_where_the_yard_has_others() {
     let odd = ["provision", "--run-id", "abc", "--repository", REPOSITORY, "--class", "smal", "--count", "1"];
     let before = yard.count();
     let ended = yard.runs(&odd, 1);
-    for said in ["run id abc is no number", "there is no such pool", "did you mean small?"] {
+    for said in ["run id abc is not numeric", "there is no such pool", "did you mean small?"] {
         assert!(ended.stderr.contains(said), "{said}: {}", ended.stderr);
     }
     assert_eq!(yard.count(), before, "nothing was asked for");

@@ -26,7 +26,8 @@ field with nothing after = goes back to its default. What `runyard scale` wrote 
 Examples:
   runyard set pool linux-x64 max=20
   runyard set pool linux-x64 paused=true
-  runyard set pool linux-x64 repositories='acme/web,acme/api' launch.ami=ami-0123456789abcdef0 --dry-run")]
+  runyard set pool linux-x64 max=20 repositories='acme/web,acme/api' --dry-run
+  runyard set pool linux-x64 launch.ami=ami-0123456789abcdef0")]
 pub(crate) struct SetArgs {
     /// What it is
     #[arg(value_name = "KIND")]
