@@ -29,6 +29,7 @@ pub use self::keep::{KeptStore, Promoted};
 pub use crate::host::clean::reach::written_to;
 pub use crate::host::clean::sweep::SweepPaths;
 use crate::host::files::layout::Layout;
+use crate::host::files::{kept, output};
 pub use crate::host::jail::kept_mount::KeptMount;
 pub(crate) use crate::host::jail::network::has_ipv6;
 use crate::host::package::unpacked::Slot;
@@ -250,7 +251,7 @@ impl Executor for Host {
     }
 
     fn runner_id(&self) -> Option<u64> {
-        crate::host::files::kept::runner_id(&self.layout.registration())
+        kept::runner_id(&self.layout.registration())
     }
 
     fn kept(&self) -> KeptDirectories {
@@ -263,7 +264,7 @@ impl Executor for Host {
 
     fn logs(&self) -> Written {
         let layout = &self.layout;
-        let end = |log: PathBuf| crate::host::files::output::end_of(&log);
+        let end = |log: PathBuf| output::end_of(&log);
         let runner = format!("{}\n{}", end(layout.config_log()), end(layout.run_log()));
         let boot = ("boot", end(layout.pre_runner_log()));
         let parts = vec![boot, ("runner", runner), ("post-run", end(layout.post_run_log()))];

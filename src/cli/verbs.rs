@@ -48,7 +48,8 @@ pub(crate) struct Cli {
     pub(crate) verb: AnyVerb,
 }
 
-/// The verbs as `--help` groups them: a heading, the verbs, and their folder in this package.
+/// The verbs as `--help` groups them: a heading and its verbs. Each group is a folder of this package; `completions` and
+/// `man` alone are in its root.
 const GROUPS: [(&str, &[&str]); 6] = [
     ("In a workflow", &["provision", "release", "extend", "wait", "check-workflow"]),
     ("Look", &["get", "describe", "events", "logs", "top", "cost", "history", "version"]),

@@ -11,7 +11,7 @@ use rustix::fs::{Access, AtFlags, CWD};
 
 use super::sweep::SweepPaths;
 use crate::host::Account;
-use crate::host::files::filesystems::{foreign, mounts};
+use crate::host::files::filesystems::{Mount, foreign, mounts};
 use crate::host::users::child::as_user;
 
 /// The number of entries after which a file system counts as writable.
@@ -51,9 +51,7 @@ pub(crate) fn keeps_to_its_own(account: &Account, places: &SweepPaths) -> io::Re
     let words = std::iter::once(OsString::from("reach"));
     let words: Vec<_> = words.chain(foreign.iter().map(|mount| mount.place.clone().into())).collect();
     let said = as_user(&places.program, account, &words)?;
-    let written = |mount: &&crate::host::files::filesystems::Mount| {
-        said.lines().any(|line| Path::new(line) == mount.place)
-    };
+    let written = |mount: &&Mount| said.lines().any(|line| Path::new(line) == mount.place);
     let named: Vec<_> = foreign
         .into_iter()
         .filter(written)

@@ -14,6 +14,8 @@ use rand::{Rng, SeedableRng};
 use runyard_core::model::Keep;
 
 use super::store::{KeptStore, Promoted};
+use crate::host::files::remove::remove;
+use crate::host::jail::kept_mount::KeptMount;
 
 const UID: u32 = 64_017;
 const REPOSITORIES: [&str; 2] = ["acme/api", "acme/web"];
@@ -219,7 +221,7 @@ impl Drop for Mounted {
     }
 }
 
-fn overlay(kept: &crate::host::jail::kept_mount::KeptMount, place: &Path) -> Mounted {
+fn overlay(kept: &KeptMount, place: &Path) -> Mounted {
     let options = format!(
         "lowerdir={},upperdir={},workdir={},redirect_dir=nofollow,metacopy=off,index=off,xino=off",
         kept.lower.display(),
@@ -433,7 +435,7 @@ fn histories(dir: &Path, seeds: std::ops::Range<u64>, bug: Bug) -> Vec<Result<u3
         let root = dir.join(seed.to_string());
         fs::create_dir(&root).unwrap();
         let told = history(&root, seed, bug);
-        crate::host::files::remove::remove(&root).unwrap();
+        remove(&root).unwrap();
         told
     };
     seeds.map(one).collect()
