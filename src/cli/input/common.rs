@@ -13,13 +13,21 @@ pub(crate) struct Common {
     #[arg(long, global = true, hide_short_help = true, value_name = "NAME", help_heading = "Global options")]
     pub(crate) table: Option<TableName>,
     /// A yard's name in `runyard config`, or the directory of a local yard (./DIR) [default: $RUNYARD_YARD]
-    #[arg(long, global = true, hide_short_help = true, value_name = "NAME|DIR", add = completion::yards(), help_heading = "Global options")]
+    #[arg(
+        long,
+        global = true,
+        hide_short_help = true,
+        value_name = "NAME|DIR",
+        add = completion::yards(),
+        help_heading = "Global options"
+    )]
     pub(crate) yard: Option<String>,
     /// Output format: text, wide, json (errors too), yaml, name, csv, jsonpath=TEMPLATE or custom-columns=HEAD:PATH,…
     #[arg(
         long,
         short,
-        global = true, hide_short_help = true,
+        global = true,
+        hide_short_help = true,
         value_name = "FORMAT",
         default_value = "text",
         value_parser = Output::parse,
@@ -31,6 +39,13 @@ pub(crate) struct Common {
     #[arg(long, short, global = true, hide_short_help = true, help_heading = "Global options")]
     pub(crate) quiet: bool,
     /// Log more to stderr; repeat for debug output
-    # [arg(long, short, global = true, hide_short_help = true, action = clap::ArgAction::Count, help_heading = "Global options")]
+    #[arg(
+        long,
+        short,
+        global = true,
+        hide_short_help = true,
+        action = clap::ArgAction::Count,
+        help_heading = "Global options"
+    )]
     pub(crate) verbose: u8,
 }
