@@ -21,8 +21,6 @@ use std::io::IsTerminal as _;
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::Parser as _;
-
 use runyard_core::model::{FieldError, TableName};
 use runyard_operator::process::panics;
 
@@ -74,7 +72,7 @@ pub fn main() -> ExitCode {
 
 #[cfg(feature = "local")]
 fn stand_in_runner(arguments: &[OsString]) -> ExitCode {
-    let ended = match local_mode::RunnerArgs::try_parse_from(arguments) {
+    let ended = match <local_mode::RunnerArgs as clap::Parser>::try_parse_from(arguments) {
         Ok(args) => local_mode::stand_in_runner(&args),
         Err(error) => return not_understood(&error, Format::Text),
     };
