@@ -31,6 +31,7 @@ pub use machine::variable::variable_refusal;
 pub use pool::drift::{drift, launch_digest, pool_launch_digest};
 pub use pool::launch_template::{LaunchTemplate, PinnedImage, Volume};
 pub use pool::place::AheadPlace;
+pub use pool::queue::{Queue, of_run};
 pub use pool::registered_ahead::{AheadOff, AheadStatus, RegisteredAhead};
 pub use pool::replacement::{Hours, Replacement};
 pub use pool::selector::{InstanceTypes, matches};
@@ -66,8 +67,8 @@ pub(crate) use record::time::after;
 pub use record::time::{Seconds, millis};
 pub use record::{Reading, Record, SCHEMA, Unreadable, Versioned, read};
 pub use request::{
-    Desired, Intent, LONGEST_RUNTIME_MINUTES, LONGEST_TIMEOUT_SECONDS, MOST_MACHINES, NewIntent, Phase,
-    ReleasedBy, Request, Status, TIMEOUT_SECONDS, UNWATCHED_RUNTIME_MINUTES, WATCHED_RUNTIME_MINUTES, label,
-    release, runner_name,
+    Asked, Desired, Intent, LONGEST_RUNTIME_MINUTES, LONGEST_TIMEOUT_SECONDS, MOST_MACHINES, NewIntent,
+    Phase, ReleasedBy, Request, Status, TIMEOUT_SECONDS, UNWATCHED_RUNTIME_MINUTES, WATCHED_RUNTIME_MINUTES,
+    label, release, runner_name,
 };
 pub use timing::Timing;

@@ -11,8 +11,8 @@ use super::{keep, launch, sharing, sizing};
 use crate::common::failure::Problems;
 use crate::pools::queue_name::fits_queue_name;
 use runyard_core::model::{
-    ClassName, Containers, FieldError, Item, LONGEST_RUNTIME_MINUTES, LabelMode, PoolSpec, RegisteredAhead,
-    RegistrationMode, Replacement, ReuseWithin, TableName, UsageClass,
+    ClassName, Containers, FieldError, Item, LONGEST_RUNTIME_MINUTES, LabelMode, MOST_MACHINES, PoolSpec,
+    RegisteredAhead, RegistrationMode, Replacement, ReuseWithin, TableName, UsageClass,
 };
 
 /// The attributes of a pool record that are its spec.
@@ -46,6 +46,7 @@ pub(crate) const NAMES: &[&str] = &[
     "sizing",
     "jobs",
     "registeredAhead",
+    "queue",
 ];
 
 /// The largest number of machines of a class.
@@ -130,6 +131,7 @@ fn check(name: &str, field: &Field<'_>, table: &TableName, problems: &mut Proble
         "maxUses" => field.whole(1, u64::from(u32::MAX)),
         "paused" => field.flag(),
         "registeredAhead" => ahead(field),
+        "queue" => return queue(field, problems),
         "labelMode" => field.parsed::<LabelMode>().map(|_| ()),
         "runnerGroup" => field.text(256).map(|_| ()),
         "registrationMode" => field.parsed::<RegistrationMode>().map(|_| ()),
@@ -168,6 +170,19 @@ fn ahead(field: &Field<'_>) -> Result<(), FieldError> {
     let read = serde_json::from_value::<RegisteredAhead>(field.value.clone());
     read.map(drop)
         .map_err(|_| field.refuse("must be true, false or auto", "write true and false without quotes"))
+}
+
+fn queue(field: &Field<'_>, problems: &mut Problems) {
+    let fix = "its keys are runLabels, maxSlots and forks";
+    let Some(entries) = field.entries(problems, fix) else { return };
+    for (name, inner) in entries {
+        let checked = match name {
+            "runLabels" | "forks" => inner.flag(),
+            "maxSlots" => inner.whole(1, u64::from(MOST_MACHINES)),
+            _ => Err(inner.refuse("is an unknown key", fix)),
+        };
+        problems.keep(checked);
+    }
 }
 
 fn each(field: &Field<'_>, problems: &mut Problems, check: impl Fn(&Field<'_>, &mut Problems)) {
@@ -270,6 +285,7 @@ fn bounds(path: &str, spec: &PoolSpec, problems: &mut Problems) {
     problems.keep(spec.jobs.check(spec.reuse_within, spec.registration_mode).map_err(of_class));
     problems.keep(spec.jobs.check_environment().map_err(of_class));
     problems.keep(spec.check_ahead().map_err(of_class));
+    problems.keep(spec.check_queue().map_err(of_class));
     let scheduled = spec.schedules.iter().any(|schedule| schedule.desired > 0);
     let keeps = spec.desired.max(spec.min) > 0 || scheduled || spec.sizing.is_some();
     if keeps && spec.idle_seconds < SHORTEST_IDLE {

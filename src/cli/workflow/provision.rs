@@ -14,7 +14,7 @@ use crate::session::context;
 use crate::session::context::CliContext;
 use crate::session::verb::{Start, Verb};
 use runyard_core::model::{
-    ClassName, FieldError, InstanceTypes, Item, LabelSuffix, MOST_MACHINES, NewIntent, Phase, Request,
+    Asked, ClassName, FieldError, InstanceTypes, Item, LabelSuffix, MOST_MACHINES, NewIntent, Phase, Request,
     RequestKey, RunId, UNWATCHED_RUNTIME_MINUTES, Uid, UsageClass, WATCHED_RUNTIME_MINUTES, Write,
 };
 use runyard_core::ports::StoreError;
@@ -296,6 +296,7 @@ fn intent(context: &CliContext, args: &ProvisionArgs, id: &RequestKey) -> Item {
         allowed_instance_types: args.allowed_instance_types.clone(),
         max_runtime_minutes: args.max_runtime.map(|length| length.as_secs() / 60),
         timeout_seconds: args.timeout.map(|length| length.as_secs()),
+        asked: Asked::Verb,
         trial: args.trial,
         label_suffix: args.secret_label.then(drawn),
         priority: args.priority.clone(),

@@ -7,6 +7,7 @@ mod ahead_lacks;
 pub(crate) mod drift;
 pub(crate) mod launch_template;
 pub(crate) mod place;
+pub(crate) mod queue;
 pub(crate) mod registered_ahead;
 pub(crate) mod replacement;
 mod reuse;
@@ -27,6 +28,7 @@ use crate::model::machine::jobs::Jobs;
 use crate::model::machine::keep::Keep;
 use crate::model::machine::runner_package::Adoption;
 use crate::model::pool::launch_template::{LaunchTemplate, PinnedImage};
+use crate::model::pool::queue::Queue;
 use crate::model::pool::registered_ahead::{AheadStatus, RegisteredAhead};
 use crate::model::pool::replacement::Replacement;
 use crate::model::pool::selector::{InstanceTypes, matches};
@@ -163,6 +165,9 @@ pub struct PoolSpec {
     /// Whether the runners of its pooled machines are registered before a claim.
     #[serde(default, skip_serializing_if = "RegisteredAhead::is_auto")]
     pub registered_ahead: RegisteredAhead,
+    /// The queued jobs that make requests by themselves; none where only jobs that ask get machines.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<Queue>,
 }
 
 fn default_max() -> u32 {

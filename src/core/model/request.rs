@@ -82,6 +82,20 @@ words! {
     }
 }
 
+words! {
+    /// Who made a request.
+    Asked {
+        /// A workflow's job, by a verb or an action.
+        Verb = "verb",
+        /// The operator, for jobs that GitHub lists as queued with its label.
+        Job = "job",
+        /// The operator, for jobs of a later attempt that were re-run.
+        Rerun = "rerun",
+        /// The operator, for jobs that GitHub assigned to a runner scale set.
+        Set = "set",
+    }
+}
+
 /// The part that the workflow writes. Numbers are stored as given; the operator checks them when it accepts the
 /// request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -118,6 +132,8 @@ pub struct Intent {
     pub fail_requested_at: Option<Timestamp>,
     /// The person who failed it, as they named themselves.
     pub fail_requested_by: Option<String>,
+    /// Who made it.
+    pub asked: Asked,
     /// Whether a person tries the class (`runyard try`): there is no such run at GitHub, and GitHub is not asked for
     /// it.
     pub trial: bool,

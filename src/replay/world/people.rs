@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use runyard_core::decide::sizing::hour_of_week;
-use runyard_core::model::{Desired, Intent, PoolOverride, Request, Status, Versioned as _};
+use runyard_core::model::{Asked, Desired, Intent, PoolOverride, Request, Status, Versioned as _};
 use runyard_core::yard::Written;
 
 use super::{Event, World, span};
@@ -62,6 +62,7 @@ impl World<'_> {
             created_at: Some(arrival.at),
             fail_requested_at: None,
             fail_requested_by: None,
+            asked: Asked::Verb,
             trial: false,
         };
         let request = Request {

@@ -8,12 +8,12 @@ use proptest::sample::select;
 use proptest::{prop_assert_eq, proptest};
 use runyard_core::model::history::{Activity, PastSpan};
 use runyard_core::model::{
-    Adoption, Agent, Ahead, AheadReport, AheadStatus, Bins, Claim, ClaimId, ClassName, Condition,
+    Adoption, Agent, Ahead, AheadReport, AheadStatus, Asked, Bins, Claim, ClaimId, ClassName, Condition,
     ConditionType, Containers, Demand, Desired, Event, EventType, HeldBack, Hold, IdleMachines, Instance,
     InstanceArn, InstanceFacts, InstanceId, InstanceTypes, Intent, Interruption, InterruptionAction, Jobs,
     Keep, KeepScope, Kept, KeptDirectories, LabelMode, LabelSuffix, Launch, LaunchId, LaunchPhase,
     LaunchTemplate, Lease, Level, Life, Money, Pace, Phase, PinnedImage, Pool, PoolOverride, PoolSpec,
-    PoolStatus, Promotion, Quota, Reading, Reason, Record, RecordId, RegisteredAhead, Registration,
+    PoolStatus, Promotion, Queue, Quota, Reading, Reason, Record, RecordId, RegisteredAhead, Registration,
     RegistrationMode, ReleasedBy, Replacement, Repository, Request, RequestKey, RequestName, ReuseWithin,
     RunId, RunnerPackage, RunnerTrial, RunnerTrouble, Schedule, ShareBy, Sharing, Signal, SizedDesired,
     Sizing, State, Status, Threshold, TroubleKind, Uid, Usage, UsageClass, Volume, WriteFrom, read,
@@ -350,9 +350,9 @@ fn intent() -> impl Strategy<Value = Intent> {
     let wish = (short(), any::<u32>(), any::<u32>(), of(word(UsageClass::ALL)), any::<bool>(), of(types()));
     let limits = (of(any::<u64>()), any::<u64>(), word(Desired::ALL), count(), of(time()), of(time()));
     let suffix = of("[a-z0-9]{8}".prop_map(|text| text.parse::<LabelSuffix>().expect("its form")));
-    let more = (suffix, any::<bool>(), of(short()), of(short()));
+    let more = (suffix, any::<bool>(), of(short()), of(short()), word(Asked::ALL));
     (repository(), wish, limits, more).prop_map(
-        |(repository, wish, limits, (label_suffix, trial, priority, fail_requested_by))| Intent {
+        |(repository, wish, limits, (label_suffix, trial, priority, fail_requested_by, asked))| Intent {
             repository,
             resource_class: wish.0,
             count: wish.1,
@@ -369,6 +369,7 @@ fn intent() -> impl Strategy<Value = Intent> {
             created_at: limits.4,
             fail_requested_at: limits.5,
             fail_requested_by,
+            asked,
             trial,
         },
     )
@@ -431,6 +432,7 @@ fn request() -> impl Strategy<Value = Request> {
                 created_at: intent.created_at,
                 fail_requested_at: intent.fail_requested_at,
                 fail_requested_by: intent.fail_requested_by.clone(),
+                asked: intent.asked,
                 trial: intent.trial,
                 ..written
             });
@@ -522,7 +524,7 @@ fn spec() -> impl Strategy<Value = PoolSpec> {
         replacement,
         of(sharing()),
         of(sizing()),
-        (jobs(), word(RegisteredAhead::ALL)),
+        (jobs(), word(RegisteredAhead::ALL), of(queue())),
         vec(keep(), 0..2),
     );
     (size, limits, kind, names, vec(schedule, 0..3), last).prop_map(
@@ -532,7 +534,7 @@ fn spec() -> impl Strategy<Value = PoolSpec> {
             kind,
             names,
             schedules,
-            (launch, replacement, sharing, sizing, (jobs, registered_ahead), keep),
+            (launch, replacement, sharing, sizing, (jobs, registered_ahead, queue), keep),
         )| {
             PoolSpec {
                 resource_class: size.0,
@@ -564,9 +566,15 @@ fn spec() -> impl Strategy<Value = PoolSpec> {
                 sizing,
                 jobs,
                 registered_ahead,
+                queue,
             }
         },
     )
+}
+
+fn queue() -> impl Strategy<Value = Queue> {
+    let of = (any::<bool>(), any::<u32>(), any::<bool>());
+    of.prop_map(|(run_labels, max_slots, forks)| Queue { run_labels, max_slots, forks })
 }
 
 fn pool() -> impl Strategy<Value = Pool> {

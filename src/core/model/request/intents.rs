@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use super::{Desired, Intent, Request, Status, TIMEOUT_SECONDS};
+use super::{Asked, Desired, Intent, Request, Status, TIMEOUT_SECONDS};
 use crate::model::record::item_of;
 use crate::model::{
     AttributeValue, ClassName, Guard, InstanceTypes, Item, LabelSuffix, Record, RequestKey, Uid, UsageClass,
@@ -31,6 +31,7 @@ pub struct NewIntent {
     pub allowed_instance_types: Option<InstanceTypes>,
     pub max_runtime_minutes: Option<u64>,
     pub timeout_seconds: Option<u64>,
+    pub asked: Asked,
     pub trial: bool,
     pub label_suffix: Option<LabelSuffix>,
     pub priority: Option<String>,
@@ -59,6 +60,7 @@ impl NewIntent {
             created_at: Some(now),
             fail_requested_at: None,
             fail_requested_by: None,
+            asked: self.asked,
             trial: self.trial,
         };
         let request = Request {
@@ -92,6 +94,7 @@ impl Request {
             created_at: Some(now),
             fail_requested_at: None,
             fail_requested_by: None,
+            asked: Asked::Rerun,
             ..self.intent.clone()
         };
         Self {
@@ -131,6 +134,7 @@ mod tests {
             allowed_instance_types: None,
             max_runtime_minutes: None,
             timeout_seconds: None,
+            asked: Asked::Verb,
             trial: false,
             label_suffix: None,
             priority: None,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{Desired, Intent, Phase, ReleasedBy, Request, Status, TIMEOUT_SECONDS};
+use super::{Asked, Desired, Intent, Phase, ReleasedBy, Request, Status, TIMEOUT_SECONDS};
 use crate::model::pool::selector::InstanceTypes;
 use crate::model::record::Record;
 use crate::model::record::condition::{Condition, known_conditions};
@@ -78,6 +78,7 @@ impl Accepted {
             created_at: written.created_at,
             fail_requested_at: written.fail_requested_at,
             fail_requested_by: written.fail_requested_by.clone(),
+            asked: written.asked,
             trial: written.trial,
         }
     }
@@ -117,6 +118,8 @@ pub struct RequestRow {
     fail_requested_at: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     fail_requested_by: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    asked: Option<Asked>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     trial: Option<bool>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -210,6 +213,7 @@ impl Record for Request {
             created_at: served.created_at,
             fail_requested_at: served.fail_requested_at,
             fail_requested_by: served.fail_requested_by.clone(),
+            asked: Some(served.asked).filter(|asked| *asked != Asked::Verb),
             trial: served.trial.then_some(true),
             phase: status.phase,
             instances: seen.then(|| status.instances.clone()),
@@ -264,6 +268,7 @@ impl Record for Request {
             created_at: row.created_at,
             fail_requested_at: row.fail_requested_at,
             fail_requested_by: row.fail_requested_by.map(|by| cut(&by, LONGEST_PERSON)),
+            asked: row.asked.unwrap_or(Asked::Verb),
             trial: row.trial.unwrap_or(false),
         };
         let (accepted, (intent, written)) = (row.accepted.is_some(), served(row.accepted, written));
