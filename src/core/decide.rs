@@ -16,7 +16,7 @@ mod matching;
 mod packages;
 mod plan;
 mod request;
-mod rerun;
+mod runs;
 mod schedule;
 pub mod sizing;
 
@@ -26,7 +26,9 @@ pub use crate::decide::plan::runner::{AtGitHub, Credential, KeepQuestion, Runner
 pub use context::{Context, Followed, Following, Policy, Role};
 pub use packages::{first_end, runner_support};
 pub use plan::{Plan, Wait, WaitReason};
-pub use rerun::{Rerun, failed_with, rerun};
+pub use runs::is_over;
+pub use runs::queued::{ForLabel, RunLabel, Unserved, Wanted, for_label, key_of, run_id, run_labels};
+pub use runs::rerun::{Rerun, failed_with, rerun};
 pub use schedule::{Ahead, Effective, ahead, check as check_schedule, effective};
 
 pub(crate) use capacity::idle_lack;

@@ -21,7 +21,7 @@ use crate::decide::{Following, Policy};
 use crate::ledger::Prices;
 use crate::metrics::Metrics;
 use crate::model::{Rebalance, TableName, Timing, YardSharing};
-use crate::ports::{Clock, Compute, Doorbell, Entropy, GitHub, Notices, PoolQueue, Store};
+use crate::ports::{Clock, Compute, Doorbell, Entropy, GitHub, JobBell, Notices, PoolQueue, Store};
 use crate::status::Health;
 
 pub use crate::controller::github::credential_issuer::CredentialIssuer;
@@ -42,6 +42,8 @@ pub struct Ports {
     pub notices: Option<Arc<dyn Notices>>,
     /// The doorbell; `None` if the watch sees writes without it.
     pub doorbell: Option<Bell>,
+    /// GitHub's word that jobs were queued; `None` if nobody passes it on.
+    pub job_bell: Option<Arc<dyn JobBell>>,
     /// The history table; `None` if no history is kept.
     pub history: Option<HistoryTable>,
     /// The clock.
@@ -93,7 +95,7 @@ pub struct Settings {
 /// The calls to GitHub beside credentials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GitHubWatch {
-    /// The interval at which GitHub is asked for the state of a live request's run; `None` disables it.
+    /// The interval at which the runs of a repository are looked at; `None` disables it.
     pub run_poll: Option<Duration>,
     /// The interval at which runners of ended claims are searched; `None` disables it.
     pub sweep: Option<Duration>,

@@ -10,6 +10,7 @@ mod origin;
 mod paging;
 mod preflight;
 mod registration;
+mod repositories;
 mod retry_after;
 #[cfg(test)]
 mod tests;

@@ -204,6 +204,7 @@ pub fn build(
         github,
         notices,
         doorbell,
+        job_bell: None,
         history,
         clock: clock.clone(),
         entropy: entropy.clone(),

@@ -1,22 +1,27 @@
 //! GitHub as far as the port asks of it: tokens that are counted, a list of runners, runs that are over when a test
 //! says so.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
 
+use runyard_core::model::Repository;
+
 use super::script::{Fault, Script, locked};
 use runyard_core::ports::github::{
-    BranchFacts, EndOfLife, JobConfig, JobState, RunSource, RunState, Runner, RunnerApplication, RunnerSpec,
-    Scope, Token, Waiting, WorkflowJob, WorkflowRun,
+    BranchFacts, EndOfLife, JobConfig, JobState, Listed, RunSource, RunState, Runner, RunnerApplication,
+    RunnerSpec, Scope, Token, Waiting, WorkflowJob, WorkflowRun,
 };
 use runyard_core::ports::{Clock, GitHub, GitHubError};
 
 /// How long a token is good for.
 const TOKEN: SignedDuration = SignedDuration::from_hours(1);
+
+/// The workflow file of every run.
+const WORKFLOW: &str = ".github/workflows/build.yml";
 
 /// GitHub in memory. Clones share it.
 #[derive(Clone)]
@@ -34,6 +39,14 @@ struct Site {
     runs: BTreeMap<(String, String, u64), RunState>,
     /// When the latest attempt of a run began.
     began: BTreeMap<(String, String, u64), Timestamp>,
+    /// The runs whose code is that of a fork.
+    forks: BTreeSet<(String, String, u64)>,
+    /// The runs that wait for an approval.
+    waiting: BTreeSet<(String, String, u64)>,
+    /// When the entry of a run in a list last changed.
+    changed: BTreeMap<(String, String, u64), Timestamp>,
+    /// The part of the hourly budget that is used.
+    used: f64,
     /// The jobs of each attempt of a run.
     jobs: BTreeMap<(String, String, u64), BTreeMap<u32, Vec<WorkflowJob>>>,
     /// Whether jobs that do not run in an attempt are left out of its list.
@@ -200,8 +213,34 @@ impl FakeGitHub {
         locked(&self.0.site).runs.insert((owner.to_owned(), name.to_owned(), run_id), state);
     }
 
-    /// Adds a job to an attempt of a run.
+    /// Says that a run has the code of a fork.
+    pub fn set_fork(&self, owner: &str, name: &str, run_id: u64) {
+        locked(&self.0.site).forks.insert((owner.to_owned(), name.to_owned(), run_id));
+    }
+
+    /// Says whether a run waits for an approval; the lists of queued and running runs do not show it then.
+    pub fn set_waiting(&self, owner: &str, name: &str, run_id: u64, waits: bool) {
+        let (run, mut site) = ((owner.to_owned(), name.to_owned(), run_id), locked(&self.0.site));
+        let _changed = match waits {
+            true => site.waiting.insert(run),
+            false => site.waiting.remove(&run),
+        };
+    }
+
+    /// Says how much of the hourly budget is used, from 0 to 1.
+    pub fn set_budget_used(&self, used: f64) {
+        locked(&self.0.site).used = used;
+    }
+
+    /// Adds a job to an attempt of a run, whose entry in the lists changes.
     pub fn add_job(&self, owner: &str, name: &str, run_id: u64, job: WorkflowJob) {
+        let (run, now) = ((owner.to_owned(), name.to_owned(), run_id), self.0.clock.now());
+        locked(&self.0.site).changed.insert(run, now);
+        self.add_job_late(owner, name, run_id, job);
+    }
+
+    /// Adds a job to an attempt of a run whose entry in the lists has changed before, as GitHub lists jobs late.
+    pub fn add_job_late(&self, owner: &str, name: &str, run_id: u64, job: WorkflowJob) {
         let mut site = locked(&self.0.site);
         let run = (owner.to_owned(), name.to_owned(), run_id);
         site.jobs.entry(run).or_default().entry(job.attempt).or_default().push(job);
@@ -408,13 +447,16 @@ impl GitHub for FakeGitHub {
         self.call("runner_applications", |site| Ok(site.applications.clone()))
     }
 
-    async fn run_workflow(&self, owner: &str, name: &str, run_id: u64) -> Result<String, GitHubError> {
-        let run = (owner.to_owned(), name.to_owned(), run_id);
-        let unknown = || GitHubError::NotFound(format!("{owner}/{name} run {run_id}"));
-        let workflow = |_: &RunState| ".github/workflows/build.yml".to_owned();
-        self.call_in((owner, name), "run_workflow", |site| {
-            site.runs.get(&run).map(workflow).ok_or_else(unknown)
+    async fn repositories(&self) -> Result<Vec<Repository>, GitHubError> {
+        self.call("repositories", |site| {
+            let named = |(owner, name, _): &(String, String, u64)| format!("{owner}/{name}").parse().ok();
+            let listed: BTreeSet<Repository> = site.runs.keys().filter_map(named).collect();
+            Ok(listed.into_iter().collect())
         })
+    }
+
+    fn budget_used(&self, _: &str, _: &str) -> f64 {
+        locked(&self.0.site).used
     }
 
     async fn run(
@@ -430,14 +472,26 @@ impl GitHub for FakeGitHub {
         self.call_in((owner, name), "run", |site| site.runs.get(&run).copied().ok_or_else(unknown))
     }
 
-    async fn open_runs(&self, owner: &str, name: &str) -> Result<Vec<WorkflowRun>, GitHubError> {
+    async fn open_runs(
+        &self,
+        owner: &str,
+        name: &str,
+        listed: Listed,
+    ) -> Result<Vec<WorkflowRun>, GitHubError> {
+        self.answering("open_runs").await;
         self.call_in((owner, name), "open_runs", |site| {
             let ours = |of: &(String, String, u64)| (of.0.as_str(), of.1.as_str()) == (owner, name);
-            let open = site.runs.iter().filter(|(of, _)| ours(of)).filter_map(|(of, state)| match state {
-                RunState::Active { attempt } => {
-                    let started_at = site.began.get(of).copied();
-                    Some(WorkflowRun { id: of.2, attempt: *attempt, started_at })
-                }
+            let shown = |of: &(String, String, u64)| listed == Listed::Open || !site.waiting.contains(of);
+            let runs = site.runs.iter().filter(|(of, _)| ours(of) && shown(of));
+            let open = runs.filter_map(|(of, state)| match state {
+                RunState::Active { attempt } => Some(WorkflowRun {
+                    id: of.2,
+                    attempt: *attempt,
+                    started_at: site.began.get(of).copied(),
+                    updated_at: site.changed.get(of).copied(),
+                    workflow: WORKFLOW.to_owned(),
+                    own: !site.forks.contains(of),
+                }),
                 RunState::Completed { .. } => None,
             });
             Ok(open.collect())

@@ -4,6 +4,7 @@
 use async_trait::async_trait;
 
 use super::queue::QueueError;
+use crate::model::Repository;
 
 /// The doorbell of a yard.
 #[async_trait]
@@ -25,4 +26,15 @@ pub trait Doorbell: Send + Sync {
     /// # Errors
     /// Those of the queues; [`QueueError::Missing`] where the yard has no bell.
     async fn rung(&self) -> Result<bool, QueueError>;
+}
+
+/// GitHub's word that jobs were queued, as a webhook brings it. It is never the truth: a forged, lost, doubled or late
+/// one costs one look at a repository, or the wait until the next.
+#[async_trait]
+pub trait JobBell: Send + Sync {
+    /// Waits a while (20 s at most) and returns the repositories whose jobs were queued meanwhile, each once.
+    ///
+    /// # Errors
+    /// Those of the queues; [`QueueError::Missing`] where the yard has no such queue.
+    async fn queued(&self) -> Result<Vec<Repository>, QueueError>;
 }

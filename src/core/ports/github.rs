@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use jiff::Timestamp;
 
-use crate::model::{FieldError, RunnerPackage};
+use crate::model::{FieldError, Repository, RunnerPackage};
 
 /// Where runners are registered: one repository, or a whole organisation.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -189,8 +189,17 @@ pub enum RunState {
     },
 }
 
-/// A workflow run that has not ended.
+/// The runs that a list shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listed {
+    /// Those that are queued or in progress.
+    Running,
+    /// Those that wait for an approval, for another run or for GitHub as well.
+    Open,
+}
+
+/// A workflow run that has not ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkflowRun {
     /// GitHub's number of the run.
     pub id: u64,
@@ -198,6 +207,12 @@ pub struct WorkflowRun {
     pub attempt: u32,
     /// When that attempt began.
     pub started_at: Option<Timestamp>,
+    /// When anything of it was last changed.
+    pub updated_at: Option<Timestamp>,
+    /// Its workflow file, such as `.github/workflows/build.yml`; empty where GitHub does not report it.
+    pub workflow: String,
+    /// Whether its code is the repository's own and not that of another one, such as a fork.
+    pub own: bool,
 }
 
 /// The state of a job of a workflow run.
@@ -338,10 +353,15 @@ pub trait GitHub: Send + Sync {
     async fn runner_applications(&self, scope: &Scope) -> Result<Vec<RunnerApplication>, GitHubError> {
         Err(GitHubError::NotFound(format!("the runner packages of {scope:?}")))
     }
-    /// Returns the workflow file of a run, such as `.github/workflows/build.yml`; empty where GitHub does not report
-    /// it.
-    async fn run_workflow(&self, owner: &str, name: &str, run_id: u64) -> Result<String, GitHubError>;
-
+    /// Lists every repository that the credential may see, as `owner/name`.
+    async fn repositories(&self) -> Result<Vec<Repository>, GitHubError> {
+        Ok(Vec::new())
+    }
+    /// Returns the part of the hourly budget for calls about a repository that is used, from 0 to 1; 0 where GitHub has
+    /// not reported it.
+    fn budget_used(&self, _owner: &str, _name: &str) -> f64 {
+        0.0
+    }
     /// Returns the state of a workflow run.
     async fn run(
         &self,
@@ -350,8 +370,13 @@ pub trait GitHub: Send + Sync {
         run_id: u64,
         waiting: Waiting,
     ) -> Result<RunState, GitHubError>;
-    /// Lists the runs of a repository that are queued or in progress.
-    async fn open_runs(&self, owner: &str, name: &str) -> Result<Vec<WorkflowRun>, GitHubError>;
+    /// Lists the runs of a repository that have not ended.
+    async fn open_runs(
+        &self,
+        owner: &str,
+        name: &str,
+        listed: Listed,
+    ) -> Result<Vec<WorkflowRun>, GitHubError>;
     /// Lists the jobs of one attempt of a run. Jobs that did not run in it may be listed with their earlier end, or not
     /// at all: GitHub has done either.
     async fn run_jobs(

@@ -7,7 +7,6 @@ mod groups;
 mod memory;
 mod provenance;
 mod removal;
-pub(crate) mod reruns;
 mod rests;
 pub(crate) mod run_check;
 pub(crate) mod runner_gc;

@@ -19,7 +19,7 @@ use crate::yard::{Now, Observation, Unit, Yard};
 use super::execute::{Executor, Failure, Outcome, Receipts, Unsettled};
 use super::timers::Timers;
 use super::{OperatorError, Ports, Settings, ordered_watch};
-use crate::controller::github::{reruns, runner_gc};
+use crate::controller::github::{runner_gc, runs};
 use crate::controller::records::events::Events;
 use crate::controller::records::history::Backlog;
 
@@ -128,8 +128,7 @@ impl Loop {
         health: Arc<Health>,
         started: BackgroundTasks,
     ) -> (Self, Inputs, BoxFuture<'static, ()>) {
-        let BackgroundTasks { tasks, follower, inputs, lease, events, backlog, issuer, triggers, live } =
-            started;
+        let BackgroundTasks { tasks, follower, inputs, lease, events, backlog, issuer, triggers } = started;
         let policy = settings.policy(issuer.is_some(), ports.compute.keeps_inventory());
         let executor = Executor {
             ports: ports.clone(),
@@ -157,7 +156,7 @@ impl Loop {
             reads: Reads::new(&settings.timing, mono),
             listing: Listing::new(triggers),
             reported: Reported::default(),
-            measures: Measures::new(settings.table.clone(), settings.prices.clone(), wall, mono, live),
+            measures: Measures::new(settings.table.clone(), settings.prices.clone(), wall, mono),
             given_back: GivenBack::default(),
         };
         (state, inputs, follower)
@@ -198,7 +197,7 @@ impl Loop {
                     let news = inputs.runner.borrow_and_update().clone();
                     self.runner_news(news);
                 }
-                Some(ask) = inputs.reruns.recv() => drop(ask.send(reruns::Known::of(&self.yard))),
+                Some(ask) = inputs.runs.recv() => drop(ask.send(runs::Known::of(&self.yard))),
                 Some(done) = self.tasks.actions.join_next() => self.finished(done),
                 Some(news) = inputs.seen.recv() => self.take_in(news),
                 () = tokio::time::sleep(wait.unwrap_or(LONGEST_SLEEP)) => {}

@@ -2,5 +2,6 @@
 
 pub(crate) mod doorbell;
 pub(crate) mod follow;
+pub(crate) mod job_bell;
 pub(crate) mod notices;
 pub(crate) mod sweep;

@@ -16,7 +16,7 @@ use tokio::sync::Mutex;
 
 use super::client::{Client, Question};
 use super::errors::Call;
-use super::wire::{InstallationBody, InstallationTokenRequest, TokenBody};
+use super::wire::{InstallationBody, InstallationTokenRequest, ListedInstallation, TokenBody};
 use crate::github::errors::SetupError;
 use crate::ports::github::{GitHubError, Scope};
 
@@ -26,6 +26,9 @@ const ISSUED_BEFORE: Duration = Duration::from_secs(60);
 const VALID_FOR: Duration = Duration::from_secs(540);
 /// An installation token lasts one hour; a call started with it must still finish.
 const RENEW_BEFORE_END: Duration = Duration::from_secs(300);
+
+/// The most pages of installations that are listed: 10,000 accounts.
+const MAX_PAGES: u64 = 100;
 
 /// The permissions that our calls need: runners of repositories, those of organisations, and reading runs.
 pub(super) const NEEDED: [(&str, &str); 3] =
@@ -209,6 +212,41 @@ impl Authenticator {
         Arc::clone(installations.entry(owner(scope).to_ascii_lowercase()).or_default())
     }
 
+    /// Returns the accounts in which the App is installed, each with a cached token; none where the credential is no App.
+    /// An installation that is suspended, or whose token GitHub refuses, is left out.
+    pub(super) async fn accounts(&self, client: &Client) -> Result<Option<Vec<String>>, GitHubError> {
+        let Credential::App(key) = &self.credential else { return Ok(None) };
+        let mut accounts = Vec::new();
+        for page in 1..=MAX_PAGES {
+            let assertion = key.signed((client.clock)())?;
+            let mut url = address(client, &["app", "installations"])?;
+            url.query_pairs_mut().append_pair("per_page", "100").append_pair("page", &page.to_string());
+            let question = Question::new(Call::Read, Method::GET, url);
+            let listed: Vec<ListedInstallation> = client.ask_json(&question, Some(&assertion)).await?;
+            let last = listed.len() < 100;
+            for installation in listed.into_iter().filter(|one| one.suspended_at.is_none()) {
+                let owner = installation.account.login.to_ascii_lowercase();
+                let slot = self.slot(&Scope::Organization { owner: owner.clone() }).await;
+                let mut cached = slot.lock().await;
+                if cached.is_none() {
+                    match mint_in(client, &assertion, &installation.installation, self.reruns).await {
+                        Ok(token) => *cached = Some(token),
+                        Err(error @ (GitHubError::Denied(_) | GitHubError::NotFound(_))) => {
+                            tracing::debug!(%owner, %error, "an installation of the App gives no token");
+                            continue;
+                        }
+                        Err(error) => return Err(error),
+                    }
+                }
+                accounts.push(owner);
+            }
+            if last {
+                break;
+            }
+        }
+        Ok(Some(accounts))
+    }
+
     /// Returns the installation token of an account. It is minted once at a time per account; a slow account does not
     /// hold up the others.
     async fn installation_token(
@@ -250,6 +288,16 @@ async fn mint(
     };
     let find = Question::new(Call::Read, Method::GET, address(client, segments)?);
     let installation: InstallationBody = client.ask_json(&find, Some(assertion)).await?;
+    mint_in(client, assertion, &installation, reruns).await
+}
+
+/// Mints the token of an installation.
+async fn mint_in(
+    client: &Client,
+    assertion: &str,
+    installation: &InstallationBody,
+    reruns: bool,
+) -> Result<TokenBody, GitHubError> {
     let id = installation.id.to_string();
     let url = address(client, &["app", "installations", &id, "access_tokens"])?;
     let permissions = narrowed(&installation.permissions, reruns);

@@ -113,6 +113,17 @@ impl Budget {
         }
     }
 
+    /// Returns the used part of the hourly budget of reads, from 0 to 1; 0 where GitHub has not reported it, and once it
+    /// was renewed.
+    pub(super) fn used(&self, now: Timestamp) -> f64 {
+        let budget = self.counted.get(&Call::Read).and_then(|name| self.primary.get(name));
+        let current = budget.filter(|budget| between(now, budget.reset).is_some() && budget.limit > 0);
+        current.map_or(0.0, |budget| {
+            let left = budget.remaining.min(budget.limit) as f64;
+            1.0 - left / budget.limit as f64
+        })
+    }
+
     /// Takes the cost of a call, or returns how long to wait.
     pub(super) fn admit(&mut self, call: Call, priority: Priority, now: Timestamp) -> Result<(), Duration> {
         self.points.fill(now);
@@ -222,6 +233,16 @@ mod tests {
                 assert_eq!(asked, wanted, "{remaining} {priority:?}");
                 assert_eq!(budget.admit(Call::Read, priority, later(601)), Ok(()), "the hour is over");
             }
+        }
+    }
+
+    #[test]
+    fn the_used_part_of_the_hour_is_told_until_it_is_renewed() {
+        let mut budget = Budget::new(now());
+        assert_eq!(budget.used(now()), 0.0, "GitHub has reported nothing");
+        for (remaining, used) in [(5000, 0.0), (1250, 0.75), (0, 1.0), (6000, 0.0)] {
+            budget.observe(Call::Read, &told(5000, remaining, later(600)), None, now());
+            assert_eq!((budget.used(now()), budget.used(later(601))), (used, 0.0), "{remaining}");
         }
     }
 

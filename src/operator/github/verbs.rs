@@ -26,9 +26,10 @@ use super::wire::{
     TokenBody,
 };
 use crate::metrics::Metrics;
+use crate::model::Repository;
 use crate::ports::github::{
-    BranchFacts, EndOfLife, GitHub, GitHubError, JobConfig, RunSource, RunState, Runner, RunnerApplication,
-    RunnerSpec, Scope, Token, Waiting, WorkflowJob, WorkflowRun,
+    BranchFacts, EndOfLife, GitHub, GitHubError, JobConfig, Listed, RunSource, RunState, Runner,
+    RunnerApplication, RunnerSpec, Scope, Token, Waiting, WorkflowJob, WorkflowRun,
 };
 
 /// An organisation has a handful of runner groups; a list of thousands is a loop.
@@ -342,15 +343,13 @@ impl GitHub for RestGitHub {
         }
     }
 
-    async fn run_workflow(&self, owner: &str, name: &str, run_id: u64) -> Result<String, GitHubError> {
+    async fn repositories(&self) -> Result<Vec<Repository>, GitHubError> {
+        self.visible_repositories().await
+    }
+
+    fn budget_used(&self, owner: &str, name: &str) -> f64 {
         let scope = Scope::Repository { owner: owner.to_owned(), name: name.to_owned() };
-        let url = self.address(&scope, &["actions", "runs", &run_id.to_string()])?;
-        // The same request as for its state: if nothing has changed, it costs nothing of the limit.
-        let question = Question::new(Call::Read, Method::GET, url).conditional();
-        let body: RunBody = self.ask_json(&scope, question).await?;
-        // GitHub appends the ref to the path of a workflow in another repository.
-        let path = body.path.unwrap_or_default();
-        Ok(path.split('@').next().unwrap_or_default().to_owned())
+        self.with_budget(&scope, |budget, now| budget.used(now))
     }
 
     async fn run(
@@ -377,13 +376,22 @@ impl GitHub for RestGitHub {
         }
     }
 
-    async fn open_runs(&self, owner: &str, name: &str) -> Result<Vec<WorkflowRun>, GitHubError> {
+    async fn open_runs(
+        &self,
+        owner: &str,
+        name: &str,
+        listed: Listed,
+    ) -> Result<Vec<WorkflowRun>, GitHubError> {
         let scope = Scope::Repository { owner: owner.to_owned(), name: name.to_owned() };
         let mut runs = BTreeMap::new();
-        for status in ["queued", "in_progress"] {
+        let statuses = match listed {
+            Listed::Running => &["queued", "in_progress"][..],
+            Listed::Open => &["queued", "in_progress", "waiting", "pending", "requested"][..],
+        };
+        for status in statuses {
             for page in 1..=MAX_RUN_PAGES {
                 let body: RunsPage =
-                    self.page(&scope, &["actions", "runs"], Some(("status", status)), page).await?;
+                    self.page(&scope, &["actions", "runs"], Some(("status", *status)), page).await?;
                 let listed = body.workflow_runs.len() as u64;
                 runs.extend(body.workflow_runs.into_iter().map(|run| (run.id, WorkflowRun::from(run))));
                 if listed < PAGE_SIZE {

@@ -29,6 +29,21 @@ pub(super) struct InstallationBody {
     pub(super) suspended_at: Option<Timestamp>,
 }
 
+/// An installation in the list of all of an App's.
+#[derive(Deserialize)]
+pub(super) struct ListedInstallation {
+    #[serde(flatten)]
+    pub(super) installation: InstallationBody,
+    pub(super) account: AccountBody,
+    /// When it was suspended, if it is.
+    pub(super) suspended_at: Option<Timestamp>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct AccountBody {
+    pub(super) login: String,
+}
+
 #[derive(Deserialize)]
 pub(super) struct AppBody {
     /// Its name in addresses.
@@ -110,7 +125,6 @@ impl From<RunnerBody> for Runner {
 pub(super) struct RunBody {
     pub(super) status: Option<String>,
     pub(super) run_attempt: Option<u32>,
-    pub(super) path: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -124,11 +138,26 @@ pub(super) struct ListedRunBody {
     run_attempt: Option<u32>,
     /// When its latest attempt began.
     run_started_at: Option<Timestamp>,
+    updated_at: Option<Timestamp>,
+    path: Option<String>,
+    repository: Option<IdBody>,
+    head_repository: Option<IdBody>,
 }
 
 impl From<ListedRunBody> for WorkflowRun {
     fn from(body: ListedRunBody) -> Self {
-        Self { id: body.id, attempt: body.run_attempt.unwrap_or(1), started_at: body.run_started_at }
+        // GitHub appends the ref to the path of a workflow in another repository.
+        let path = body.path.unwrap_or_default();
+        // The head repository of a fork that was deleted is null.
+        let own = body.repository.zip(body.head_repository).is_some_and(|(base, head)| base.id == head.id);
+        Self {
+            id: body.id,
+            attempt: body.run_attempt.unwrap_or(1),
+            started_at: body.run_started_at,
+            updated_at: body.updated_at,
+            workflow: path.split('@').next().unwrap_or_default().to_owned(),
+            own,
+        }
     }
 }
 

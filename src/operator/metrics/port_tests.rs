@@ -9,9 +9,10 @@ use async_trait::async_trait;
 use super::Metrics;
 use super::ports::Metered;
 use super::tests::{class, metrics, value};
-use crate::model::{ClassName, InstanceId, Item, PoolMessage, RecordId, Write};
+use crate::model::{ClassName, InstanceId, Item, PoolMessage, RecordId, Repository, Write};
 use crate::ports::github::{
-    EndOfLife, JobConfig, RunState, Runner, RunnerSpec, Scope, Token, Waiting, WorkflowJob, WorkflowRun,
+    EndOfLife, JobConfig, Listed, RunState, Runner, RunnerSpec, Scope, Token, Waiting, WorkflowJob,
+    WorkflowRun,
 };
 use crate::ports::{
     Change, Compute, ComputeError, GitHub, GitHubError, LaunchOrder, Launched, Machine, MachineState, Page,
@@ -234,13 +235,16 @@ impl GitHub for Refusing {
     async fn remove_runner(&self, _: &Scope, _: u64) -> Result<(), GitHubError> {
         Err(GitHubError::Busy(String::new()))
     }
-    async fn run_workflow(&self, _: &str, _: &str, _: u64) -> Result<String, GitHubError> {
+    async fn repositories(&self) -> Result<Vec<Repository>, GitHubError> {
         Err(GitHubError::NotFound(String::new()))
+    }
+    fn budget_used(&self, _: &str, _: &str) -> f64 {
+        0.25
     }
     async fn run(&self, _: &str, _: &str, _: u64, _: Waiting) -> Result<RunState, GitHubError> {
         Err(GitHubError::NotFound(String::new()))
     }
-    async fn open_runs(&self, _: &str, _: &str) -> Result<Vec<WorkflowRun>, GitHubError> {
+    async fn open_runs(&self, _: &str, _: &str, _: Listed) -> Result<Vec<WorkflowRun>, GitHubError> {
         Ok(Vec::new())
     }
     async fn run_jobs(&self, _: &str, _: &str, _: u64, _: u32) -> Result<Vec<WorkflowJob>, GitHubError> {
@@ -280,8 +284,9 @@ async fn call_all(metered: &Metered<Refusing>) {
     assert!(metered.remove_runner(&scope, 1).await.is_err());
     assert!(metered.set_labels(&scope, 1, &[]).await.is_err());
     assert!(metered.run("acme", "web", 1, Waiting::Nobody).await.is_err());
-    assert!(metered.run_workflow("acme", "web", 1).await.is_err());
-    assert_eq!(metered.open_runs("acme", "web").await.unwrap(), []);
+    assert!(metered.repositories().await.is_err());
+    assert_eq!(metered.budget_used("acme", "web"), 0.25);
+    assert_eq!(metered.open_runs("acme", "web", Listed::Running).await.unwrap(), []);
     assert!(metered.run_jobs("acme", "web", 1, 2).await.is_err());
     assert!(metered.run_source("acme", "web", 1).await.is_err());
     assert!(metered.branch("acme", "web", "main", "1").await.is_err());
@@ -317,7 +322,7 @@ async fn queue_compute_and_github_are_passed_on_and_counted_in_series_that_were_
         ("github", "remove_runner", "busy"),
         ("github", "set_labels", "throttled"),
         ("github", "run", "not-found"),
-        ("github", "run_workflow", "not-found"),
+        ("github", "repositories", "not-found"),
         ("github", "open_runs", "ok"),
         ("github", "run_jobs", "not-found"),
         ("github", "run_source", "not-found"),

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use super::Metrics;
-use crate::model::{ClassName, InstanceId, Item, PoolMessage, PoolSpec, RecordId, Write};
+use crate::model::{ClassName, InstanceId, Item, PoolMessage, PoolSpec, RecordId, Repository, Write};
 use crate::ports::github::{
-    BranchFacts, EndOfLife, JobConfig, RunSource, RunState, Runner, RunnerApplication, RunnerSpec, Scope,
-    Token, Waiting, WorkflowJob, WorkflowRun,
+    BranchFacts, EndOfLife, JobConfig, Listed, RunSource, RunState, Runner, RunnerApplication, RunnerSpec,
+    Scope, Token, Waiting, WorkflowJob, WorkflowRun,
 };
 use crate::ports::{
     Batch, Change, Compute, ComputeError, Doorbell, GitHub, GitHubError, LaunchOrder, Launched, Machine,
@@ -70,7 +70,7 @@ pub(super) const SERIES: &[(&str, &[&str], &[&str])] = &[
             "end_of_life",
             "runner_applications",
             "run",
-            "run_workflow",
+            "repositories",
             "open_runs",
             "run_jobs",
             "run_source",
@@ -454,8 +454,13 @@ impl<T: GitHub + ?Sized> GitHub for Metered<T> {
         self.counted("run", self.inner.run(owner, name, run_id, waiting)).await
     }
 
-    async fn open_runs(&self, owner: &str, name: &str) -> Result<Vec<WorkflowRun>, GitHubError> {
-        self.counted("open_runs", self.inner.open_runs(owner, name)).await
+    async fn open_runs(
+        &self,
+        owner: &str,
+        name: &str,
+        listed: Listed,
+    ) -> Result<Vec<WorkflowRun>, GitHubError> {
+        self.counted("open_runs", self.inner.open_runs(owner, name, listed)).await
     }
 
     async fn run_jobs(
@@ -468,8 +473,12 @@ impl<T: GitHub + ?Sized> GitHub for Metered<T> {
         self.counted("run_jobs", self.inner.run_jobs(owner, name, run_id, attempt)).await
     }
 
-    async fn run_workflow(&self, owner: &str, name: &str, run_id: u64) -> Result<String, GitHubError> {
-        self.counted("run_workflow", self.inner.run_workflow(owner, name, run_id)).await
+    async fn repositories(&self) -> Result<Vec<Repository>, GitHubError> {
+        self.counted("repositories", self.inner.repositories()).await
+    }
+
+    fn budget_used(&self, owner: &str, name: &str) -> f64 {
+        self.inner.budget_used(owner, name)
     }
 
     async fn run_source(&self, owner: &str, name: &str, run_id: u64) -> Result<RunSource, GitHubError> {

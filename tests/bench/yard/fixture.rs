@@ -249,6 +249,7 @@ impl Fixture {
             github: None,
             notices: None,
             doorbell,
+            job_bell: None,
             history: None,
             clock: port.clone(),
             entropy: Arc::new(SystemEntropy),

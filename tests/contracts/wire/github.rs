@@ -9,7 +9,7 @@ use axum::Router;
 use axum::extract::State;
 use axum::http::{Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse as _, Response};
-use runyard_core::ports::github::{RunnerSpec, Scope, Waiting};
+use runyard_core::ports::github::{Listed, RunnerSpec, Scope, Waiting};
 use runyard_core::ports::{GitHub as _, GitHubError};
 use runyard_operator::github::{ApiUrl, Credential, RestGitHub};
 use serde_json::json;
@@ -97,7 +97,7 @@ async fn play(cell: Cell) -> Came {
         "runners" => letter(&github.runners(&scope).await),
         "remove_runner" => letter(&github.remove_runner(&scope, 7).await),
         "run" => letter(&github.run("acme", "web", 41, Waiting::Machine).await),
-        "open_runs" => letter(&github.open_runs("acme", "web").await),
+        "open_runs" => letter(&github.open_runs("acme", "web", Listed::Running).await),
         "run_jobs" => letter(&github.run_jobs("acme", "web", 41, 2).await),
         "rerun_failed_jobs" => letter(&github.rerun_failed_jobs("acme", "web", 41).await),
         other => panic!("no call {other}"),

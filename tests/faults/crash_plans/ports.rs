@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use runyard_core::model::{
-    AttributeValue, ClassName, InstanceId, Item, Operation, PoolMessage, RecordId, State, Write,
+    AttributeValue, ClassName, InstanceId, Item, Operation, PoolMessage, RecordId, Repository, State, Write,
 };
 use runyard_core::ports::github::{
-    EndOfLife, JobConfig, RunState, Runner, RunnerSpec, Scope, Token, Waiting, WorkflowJob, WorkflowRun,
+    EndOfLife, JobConfig, Listed, RunState, Runner, RunnerSpec, Scope, Token, Waiting, WorkflowJob,
+    WorkflowRun,
 };
 use runyard_core::ports::{
     Batch, Change, Compute, ComputeError, GitHub, GitHubError, LaunchOrder, Launched, Machine, MachineState,
@@ -328,8 +329,8 @@ impl GitHub for TappedGitHub {
         self.inner.end_of_life(scope, version).await
     }
 
-    async fn run_workflow(&self, owner: &str, name: &str, run_id: u64) -> Result<String, GitHubError> {
-        self.inner.run_workflow(owner, name, run_id).await
+    async fn repositories(&self) -> Result<Vec<Repository>, GitHubError> {
+        self.inner.repositories().await
     }
 
     async fn run(
@@ -343,8 +344,13 @@ impl GitHub for TappedGitHub {
         self.life.read_outside("github run".into(), &self.runs, call).await
     }
 
-    async fn open_runs(&self, owner: &str, name: &str) -> Result<Vec<WorkflowRun>, GitHubError> {
-        self.inner.open_runs(owner, name).await
+    async fn open_runs(
+        &self,
+        owner: &str,
+        name: &str,
+        listed: Listed,
+    ) -> Result<Vec<WorkflowRun>, GitHubError> {
+        self.inner.open_runs(owner, name, listed).await
     }
 
     async fn run_jobs(

@@ -68,6 +68,7 @@ fn ports(actor: &Arc<Actor>) -> Ports {
         github: Some(services.clone()),
         notices: Some(services),
         doorbell: None,
+        job_bell: None,
         history: actor.world.shelf.table(actor),
         clock: actor.clone(),
         entropy: Arc::new(SeededEntropy::new(seed)),

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use runyard_core::model::{ClassName, InstanceId, PoolMessage};
+use runyard_core::model::{ClassName, InstanceId, PoolMessage, Repository};
 use runyard_core::ports::github::{
-    EndOfLife, JobConfig, RunState, Runner, RunnerApplication, RunnerSpec, Scope, Token, Waiting,
+    EndOfLife, JobConfig, Listed, RunState, Runner, RunnerApplication, RunnerSpec, Scope, Token, Waiting,
     WorkflowJob, WorkflowRun,
 };
 use runyard_core::ports::{
@@ -317,9 +317,8 @@ impl GitHub for Services {
         self.github("packages", "", self.0.world.github.runner_applications(scope)).await
     }
 
-    async fn run_workflow(&self, owner: &str, name: &str, run_id: u64) -> Result<String, GitHubError> {
-        self.github("workflow", &run_id.to_string(), self.0.world.github.run_workflow(owner, name, run_id))
-            .await
+    async fn repositories(&self) -> Result<Vec<Repository>, GitHubError> {
+        self.github("repositories", "", self.0.world.github.repositories()).await
     }
 
     async fn run(
@@ -332,8 +331,13 @@ impl GitHub for Services {
         self.github("run", &run_id.to_string(), self.0.world.github.run(owner, name, run_id, waiting)).await
     }
 
-    async fn open_runs(&self, owner: &str, name: &str) -> Result<Vec<WorkflowRun>, GitHubError> {
-        self.github("open runs", name, self.0.world.github.open_runs(owner, name)).await
+    async fn open_runs(
+        &self,
+        owner: &str,
+        name: &str,
+        listed: Listed,
+    ) -> Result<Vec<WorkflowRun>, GitHubError> {
+        self.github("open runs", name, self.0.world.github.open_runs(owner, name, listed)).await
     }
 
     async fn run_jobs(

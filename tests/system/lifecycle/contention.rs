@@ -128,6 +128,7 @@ fn operator(
         github: None,
         notices: None,
         doorbell: None,
+        job_bell: None,
         history: None,
         clock: clock.clone(),
         entropy: Arc::new(SystemEntropy),

@@ -8,14 +8,17 @@ use jiff::Timestamp;
 use super::{Asked, Desired, Intent, Request, Status, TIMEOUT_SECONDS};
 use crate::model::record::item_of;
 use crate::model::{
-    AttributeValue, ClassName, Guard, InstanceTypes, Item, LabelSuffix, Record, RequestKey, Uid, UsageClass,
-    Write, millis,
+    AttributeValue, ClassName, Guard, InstanceTypes, Item, LabelSuffix, Record, Repository, RequestKey, Uid,
+    UsageClass, Write, millis,
 };
 
 /// Most machines that one request may ask for.
 pub const MOST_MACHINES: u32 = 500;
 /// The longest that a machine may run for a request, in minutes: GitHub ends a workflow run after 35 days.
 pub const LONGEST_RUNTIME_MINUTES: u64 = 35 * 24 * 60;
+/// How long the request of a label that queued jobs have waits for its machines, in seconds: GitHub queues a job as
+/// long. <https://docs.github.com/en/actions/reference/limits>
+const QUEUED_SECONDS: u64 = 24 * 3600;
 /// The longest that a request may wait for its machines, in seconds.
 pub const LONGEST_TIMEOUT_SECONDS: u64 = 7 * 24 * 3600;
 
@@ -106,6 +109,59 @@ impl Request {
             version: 1,
             updated_at: Some(now),
         }
+    }
+}
+
+impl Request {
+    /// Builds the request of a label that queued jobs have, for this many machines; one of them is enough.
+    #[must_use]
+    pub fn asked_by_job(
+        id: &RequestKey,
+        repository: &Repository,
+        class: &ClassName,
+        count: u32,
+        uid: Uid,
+        now: Timestamp,
+    ) -> Self {
+        let now = millis(now);
+        let intent = Intent {
+            repository: repository.clone(),
+            resource_class: class.to_string(),
+            count,
+            min_count: 1,
+            usage_class: None,
+            on_demand_fallback: false,
+            allowed_instance_types: None,
+            max_runtime_minutes: None,
+            timeout_seconds: QUEUED_SECONDS,
+            label_suffix: None,
+            priority: None,
+            desired: Desired::Provisioned,
+            generation: 1,
+            created_at: Some(now),
+            fail_requested_at: None,
+            fail_requested_by: None,
+            asked: Asked::Job,
+            trial: false,
+        };
+        Self {
+            id: id.clone(),
+            intent,
+            written: None,
+            status: Status::default(),
+            uid: Some(uid),
+            version: 1,
+            updated_at: Some(now),
+        }
+    }
+
+    /// Writes a higher count into the intent, which the operator accepts like that of a workflow.
+    pub fn raise_to(&mut self, count: u32) {
+        let mut written = self.written.take().unwrap_or_else(|| Box::new(self.intent.clone()));
+        written.count = count;
+        self.intent.generation += 1;
+        written.generation = self.intent.generation;
+        self.written = Some(written);
     }
 }
 

@@ -12,7 +12,7 @@ use futures::FutureExt;
 
 use super::answers::Answers;
 use crate::model::RequestKey;
-use crate::ports::github::{RunState, Waiting};
+use crate::ports::github::{Listed, RunState, Waiting};
 use crate::ports::{Clock, GitHub, GitHubError};
 
 /// How long a run that was active is cached as such.
@@ -126,7 +126,8 @@ impl RunCheck {
         let ask = || {
             let (github, clock) = (Arc::clone(&self.github), Arc::clone(&self.clock));
             let (owner, name) = (owner.clone(), name.clone());
-            async move { github.open_runs(&owner, &name).await.map(|_| clock.elapsed()) }.boxed()
+            async move { github.open_runs(&owner, &name, Listed::Running).await.map(|_| clock.elapsed()) }
+                .boxed()
         };
         match self.visible.get(&(owner.clone(), name.clone()), young, ask).await {
             Ok(_) => self.refuse(id, problem, UNKNOWN),

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::controller::github::runs;
 use crate::controller::measure;
 use crate::controller::records::ledger;
 use crate::decide::{Change, Planned, effective, first_end};
@@ -209,17 +208,10 @@ impl Loop {
         metrics.shares(name, explain::shares(&self.yard, self.now(), name));
     }
 
-    /// Counts the requests and passes the live ones to the run watcher.
+    /// Counts the requests.
     fn count_requests(&self) -> RequestCounts<'_> {
         let mut counts = RequestCounts::default();
-        let (mut live, now) = (runs::Live::new(), self.ports.clock.now());
-        for (_, request) in self.yard.requests() {
-            if self.policy.github && runs::watched(request, now) {
-                live.insert(request.id.clone());
-            }
-            counts.count(request);
-        }
-        self.measures.live.send_replace(live);
+        self.yard.requests().for_each(|(_, request)| counts.count(request));
         counts
     }
 

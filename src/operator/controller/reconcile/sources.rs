@@ -1,6 +1,6 @@
 //! Background tasks (lease, table watch, EC2, GitHub and notice pollers) and their channels to the loop.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
@@ -8,13 +8,13 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::controller::github::credential_issuer::CredentialIssuer;
-use crate::controller::github::{reruns, runner_gc, runs, version_clock};
+use crate::controller::github::{runner_gc, runs, version_clock};
 use crate::controller::records::events::Events;
 use crate::controller::records::history;
 use crate::controller::records::history::Backlog;
 use crate::controller::sources::follow::{Follower, Seen};
-use crate::controller::sources::{doorbell, notices, sweep};
-use crate::controller::{Ports, Settings, lease, ordered_watch};
+use crate::controller::sources::{doorbell, job_bell, notices, sweep};
+use crate::controller::{GitHubWatch, Ports, Settings, lease, ordered_watch};
 use crate::ports::github::RunnerNews;
 use crate::ports::{Delivery, Machine};
 use crate::status::Snapshot;
@@ -33,8 +33,8 @@ pub(super) struct Inputs {
     pub(super) notices: mpsc::Receiver<Vec<Delivery>>,
     /// Questions of the garbage collection of runners.
     pub(super) sweeps: mpsc::Receiver<runner_gc::Ask>,
-    /// Questions of the search for re-runs.
-    pub(super) reruns: mpsc::Receiver<reruns::Ask>,
+    /// Questions of the watch of runs.
+    pub(super) runs: mpsc::Receiver<runs::Ask>,
     /// GitHub's information about runner packages.
     pub(super) runner: watch::Receiver<RunnerNews>,
     /// Requests for a snapshot of the yard; `None` if another loop serves them.
@@ -62,8 +62,6 @@ pub(super) struct BackgroundTasks {
     pub(super) inputs: Inputs,
     pub(super) lease: ordered_watch::Receiver<Option<u64>>,
     pub(super) triggers: Triggers,
-    /// The requests whose runs are watched at GitHub.
-    pub(super) live: watch::Sender<runs::Live>,
     pub(super) events: Events,
     pub(super) backlog: Backlog,
     pub(super) issuer: Option<Arc<CredentialIssuer>>,
@@ -110,9 +108,7 @@ impl BackgroundTasks {
             tasks.spawn_lasting(doorbell::run(bell, lease.clone(), shutdown.child_token()));
         }
         let events = spawn_history(ports, &backlog, &mut tasks, shutdown);
-        let (live, live_runs) = watch::channel(runs::Live::new());
-        spawn_run_watcher(ports, settings, &events, &lease, live_runs, &mut tasks, shutdown);
-        let reruns = spawn_reruns(ports, settings, &events, &lease, &mut tasks, shutdown);
+        let runs = spawn_run_watch(ports, settings, &events, &lease, &mut tasks, shutdown);
         let (ask, sweeps) = mpsc::channel(1);
         let (news, runner) = watch::channel(RunnerNews::default());
         let issuer = spawn_runner_gc(ports, settings, &lease, ask.clone(), &mut tasks, shutdown);
@@ -123,9 +119,9 @@ impl BackgroundTasks {
             tasks.spawn_lasting(of.run(shutdown.child_token()));
         }
         let inputs =
-            Inputs { seen, machines, notices: notices_received, sweeps, reruns, runner, snapshot_requests };
+            Inputs { seen, machines, notices: notices_received, sweeps, runs, runner, snapshot_requests };
         let triggers = Triggers { resync: resync_trigger, sweep: sweep_trigger };
-        Self { tasks, follower, inputs, lease, triggers, live, events, backlog, issuer }
+        Self { tasks, follower, inputs, lease, triggers, events, backlog, issuer }
     }
 }
 
@@ -164,59 +160,36 @@ async fn spawn_lease(
     lease
 }
 
-fn spawn_run_watcher(
-    ports: &Ports,
-    settings: &Settings,
-    events: &Events,
-    lease: &ordered_watch::Receiver<Option<u64>>,
-    live: watch::Receiver<runs::Live>,
-    tasks: &mut Tasks,
-    shutdown: &CancellationToken,
-) {
-    if let Some(github) = ports.github.clone()
-        && let Some(every) = settings.github.run_poll
-    {
-        let watcher = runs::Watcher {
-            github,
-            store: ports.store.clone(),
-            clock: ports.clock.clone(),
-            entropy: ports.entropy.clone(),
-            events: events.clone(),
-            every,
-            lease: lease.clone(),
-            live,
-        };
-        tasks.spawn_lasting(watcher.run(shutdown.child_token()));
-    }
-}
-
-/// Starts the search for runs that were re-run.
-fn spawn_reruns(
+/// Starts the watch of workflow runs.
+fn spawn_run_watch(
     ports: &Ports,
     settings: &Settings,
     events: &Events,
     lease: &ordered_watch::Receiver<Option<u64>>,
     tasks: &mut Tasks,
     shutdown: &CancellationToken,
-) -> mpsc::Receiver<reruns::Ask> {
+) -> mpsc::Receiver<runs::Ask> {
     let (ask, requests) = mpsc::channel(1);
-    let wanted = settings.github.reruns || settings.github.rerun_lost;
-    if let (Some(github), Some(every)) = (ports.github.clone(), settings.github.run_poll.filter(|_| wanted)) {
-        let watcher = reruns::Reruns {
+    let GitHubWatch { run_poll, reruns, rerun_lost, .. } = settings.github;
+    if let (Some(github), Some(every)) = (ports.github.clone(), run_poll) {
+        let rings = ports.job_bell.clone().map(|bell| {
+            let (rings, rung) = mpsc::channel(64);
+            tasks.spawn_lasting(job_bell::run(bell, lease.clone(), rings, shutdown.child_token()));
+            rung
+        });
+        let watch = runs::RunWatch {
             github,
             store: ports.store.clone(),
             clock: ports.clock.clone(),
             entropy: ports.entropy.clone(),
             events: events.clone(),
-            every,
-            serve: settings.github.reruns,
-            rerun_lost: settings.github.rerun_lost,
+            duties: runs::Duties { every, reruns, rerun_lost },
             lease: lease.clone(),
             ask,
-            settled: BTreeSet::new(),
-            failed_at: BTreeMap::new(),
+            rings,
+            memory: runs::Memory::default(),
         };
-        tasks.spawn_lasting(watcher.run(shutdown.child_token()));
+        tasks.spawn_lasting(watch.run(shutdown.child_token()));
     }
     requests
 }

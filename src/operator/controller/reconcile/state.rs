@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 
-use crate::controller::github::runs;
 use crate::ledger::Prices;
 use crate::model::{ClassName, RecordId, TableName, Timing};
 use crate::ports::{Delivery, StoreError};
@@ -82,8 +81,6 @@ pub(super) struct Measures {
     pub(super) prices: Arc<Prices>,
     /// The last hour of the ledger that this operator closed, or tried to.
     pub(super) closed: Option<Timestamp>,
-    /// The requests whose runs are watched at GitHub.
-    pub(super) live: watch::Sender<runs::Live>,
 }
 
 /// Triggers of an early list or inventory.
@@ -118,13 +115,7 @@ impl Listing {
 
 impl Measures {
     /// Creates the state before the first measurement.
-    pub(super) fn new(
-        table: TableName,
-        prices: Arc<Prices>,
-        wall: Timestamp,
-        mono: Duration,
-        live: watch::Sender<runs::Live>,
-    ) -> Self {
+    pub(super) fn new(table: TableName, prices: Arc<Prices>, wall: Timestamp, mono: Duration) -> Self {
         Self {
             history: History::new(wall),
             table,
@@ -132,7 +123,6 @@ impl Measures {
             queues_measured: None,
             prices,
             closed: None,
-            live,
         }
     }
 }

@@ -19,7 +19,14 @@ fn original() -> Request {
 }
 
 /// The second attempt, which began an hour after the first.
-const RUN: fn() -> WorkflowRun = || WorkflowRun { id: 41, attempt: 2, started_at: Some(at(3600)) };
+const RUN: fn() -> WorkflowRun = || WorkflowRun {
+    id: 41,
+    attempt: 2,
+    started_at: Some(at(3600)),
+    updated_at: None,
+    workflow: String::new(),
+    own: true,
+};
 
 fn job(name: &str, label: &str, state: JobState, attempt: u32, times: Option<(i64, i64)>) -> WorkflowJob {
     WorkflowJob {

@@ -6,9 +6,10 @@ use crate::model::{EventType, Request, RequestKey, Versioned};
 use crate::ports::github::{RunState, Waiting};
 use crate::ports::{GitHubError, StoreError};
 
-use super::{Known, Reruns, Unfinished, number, repo};
+use super::known::{Known, number, repo};
+use super::{RunWatch, Unfinished};
 
-impl Reruns {
+impl RunWatch {
     /// Checks whether the run of a request failed together with the machines that were reclaimed from it.
     pub(super) async fn lost(&mut self, key: &RequestKey, known: &Known) -> Result<(), Unfinished> {
         let (Some(machines), Some(run)) = (known.lost.get(key), number(key)) else { return Ok(()) };
@@ -37,7 +38,9 @@ impl Reruns {
     /// Returns whether the failed jobs of its run were re-run for another of its requests, since that is done only
     /// once.
     async fn was_run_again(&self, key: &RequestKey, known: &Known) -> Result<bool, StoreError> {
-        for other in known.of_run(key).into_iter().flatten().filter(|other| *other != key) {
+        for other in
+            known.of_run(key).into_iter().flatten().map(|(other, _)| other).filter(|other| *other != key)
+        {
             let other = self.request(other).await?;
             if other.is_some_and(|other| other.status.rerun_requested_at.is_some()) {
                 return Ok(true);
@@ -90,7 +93,7 @@ impl Reruns {
     }
 
     fn settle(&mut self, key: &RequestKey) -> Result<(), Unfinished> {
-        self.settled.insert(key.clone());
+        self.memory.settled.insert((key.clone(), String::new()));
         Ok(())
     }
 }

@@ -1,10 +1,10 @@
-//! Why a lookup of re-runs was interrupted, and which other lookups must wait.
+//! Why a lookup of runs was interrupted, and which other lookups must wait.
 
 use std::time::Duration;
 
 use crate::ports::{GitHubError, StoreError};
 
-use super::Look;
+use super::schedule::Look;
 
 /// The pause of an account after a failure of GitHub, and of all accounts after a failure of the table.
 pub(super) const REST: Duration = Duration::from_secs(30);
@@ -55,11 +55,11 @@ pub(super) fn held(look: &Look, error: Unfinished) -> Held {
             GitHubError::Throttled { retry_after } | GitHubError::Deferred { retry_after },
         ) => Held::Account(retry_after),
         Unfinished::GitHub(GitHubError::Unreachable(_)) => {
-            tracing::warn!(?look, %error, "re-runs could not be looked for");
+            tracing::warn!(?look, %error, "runs could not be looked up");
             Held::Account(REST)
         }
         Unfinished::Store(_) => {
-            tracing::warn!(?look, %error, "re-runs could not be looked for");
+            tracing::warn!(?look, %error, "runs could not be looked up");
             Held::All(REST)
         }
         // A repository that is gone or not visible does not hold up the others.
@@ -70,7 +70,7 @@ pub(super) fn held(look: &Look, error: Unfinished) -> Held {
             | GitHubError::Busy(_)
             | GitHubError::Invalid(_),
         ) => {
-            tracing::debug!(?look, %error, "re-runs could not be looked for");
+            tracing::debug!(?look, %error, "runs could not be looked up");
             Held::Look
         }
     }

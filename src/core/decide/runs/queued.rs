@@ -1,0 +1,190 @@
+//! Which requests do the queued jobs of a run make by their labels? A job that says `runs-on: <run id>-<class>` needs no
+//! other job that asks for its machine.
+
+use std::collections::BTreeMap;
+
+use crate::model::{Asked, ClassName, PoolSpec, Repository, Request, RequestKey, RequestName, RunId, of_run};
+use crate::ports::github::{JobState, WorkflowJob, WorkflowRun};
+
+/// A label of a run that unfinished jobs have, and what becomes of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunLabel {
+    /// The label, without a class's extra label behind it.
+    pub label: String,
+    /// The unfinished jobs that have it.
+    pub jobs: u32,
+    /// Those of them that wait for a runner.
+    pub queued: u32,
+    /// The request that it makes, or why it makes none.
+    pub verdict: Result<Wanted, Unserved>,
+}
+
+/// The request that a label makes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// The name of the request.
+    pub name: RequestName,
+    /// The class that the label names.
+    pub class: ClassName,
+    /// How many machines: one for each unfinished job, within the limits of the class.
+    pub count: u32,
+}
+
+/// Why a label makes no request.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unserved {
+    /// No class that serves labels has the name.
+    #[error(
+        "it names no class that serves labels; write <run id>-CLASS or <run id>-CLASS-NUMBER with a class whose \
+         `queue.runLabels` is true"
+    )]
+    NoClass,
+    /// The class does not admit the repository.
+    #[error("class {0} does not admit this repository; add it to `repositories` of the class")]
+    NotAdmitted(ClassName),
+    /// The run is that of a pull request from a fork.
+    #[error(
+        "the run has the code of a fork, for which class {0} makes no request; `queue.forks: true` lets it"
+    )]
+    Fork(ClassName),
+    /// The jobs want labels that no runner of the class has.
+    #[error("no runner of class {0} has the label {1:?} too; a job needs its run's label alone")]
+    MoreLabels(ClassName, String),
+}
+
+/// Where the jobs of a label are gathered.
+#[derive(Default)]
+struct Gathered<'a> {
+    jobs: u32,
+    queued: u32,
+    /// The labels that jobs want beside it.
+    more: Vec<&'a str>,
+}
+
+/// Judges the labels of this run that its unfinished jobs have.
+///
+/// # Assumes
+/// `classes` are all classes of the yard, and `jobs` those of the run's latest attempt.
+#[must_use]
+pub fn run_labels<'a>(
+    run: &WorkflowRun,
+    repository: &Repository,
+    jobs: &[WorkflowJob],
+    classes: impl Iterator<Item = &'a PoolSpec> + Clone,
+) -> Vec<RunLabel> {
+    let id = run_id(run);
+    let mut found: BTreeMap<String, Gathered<'_>> = BTreeMap::new();
+    for job in jobs {
+        let waits = match job.state {
+            JobState::Queued => 1,
+            JobState::Active => 0,
+            JobState::Succeeded | JobState::Failed | JobState::Ended => continue,
+        };
+        let Some(own) = job.labels.iter().find_map(|label| of_run(label, &id)) else { continue };
+        let own = base(own);
+        let gathered = found.entry(own.to_ascii_lowercase()).or_default();
+        gathered.jobs += 1;
+        gathered.queued += waits;
+        let more = job.labels.iter().map(String::as_str).filter(|label| of_run(label, &id) != Some(own));
+        gathered.more.extend(more);
+    }
+    let judged = found.into_iter().map(|(rest, gathered)| RunLabel {
+        label: format!("{id}-{rest}"),
+        jobs: gathered.jobs,
+        queued: gathered.queued,
+        verdict: verdict(run, repository, &rest, &gathered, classes.clone()),
+    });
+    judged.collect()
+}
+
+/// Returns the id of a run as the records have it.
+#[must_use]
+pub fn run_id(run: &WorkflowRun) -> RunId {
+    RunId::parse(&run.id.to_string()).expect("a number is a run id")
+}
+
+/// Returns the part of a label before a class's extra label. Neither classes nor names of requests have a dot.
+fn base(rest: &str) -> &str {
+    rest.split('.').next().unwrap_or(rest)
+}
+
+fn verdict<'a>(
+    run: &WorkflowRun,
+    repository: &Repository,
+    rest: &str,
+    gathered: &Gathered<'_>,
+    classes: impl Iterator<Item = &'a PoolSpec>,
+) -> Result<Wanted, Unserved> {
+    let named = classes.filter(|spec| spec.serves_labels().is_some() && spec.is_named_by(rest));
+    // `small-1` is class `small-1` where there is one, and else the first machine of class `small`.
+    let spec = named.max_by_key(|spec| spec.resource_class.as_str().len()).ok_or(Unserved::NoClass)?;
+    let queue = spec.serves_labels().ok_or(Unserved::NoClass)?;
+    let class = spec.resource_class.clone();
+    let name = RequestName::parse(rest).map_err(|_| Unserved::NoClass)?;
+    if !spec.admits(repository) {
+        return Err(Unserved::NotAdmitted(class));
+    }
+    if !run.own && !queue.forks {
+        return Err(Unserved::Fork(class));
+    }
+    if let Some(label) = gathered.more.iter().find(|label| !has(spec, run, rest, label)) {
+        return Err(Unserved::MoreLabels(class, (*label).to_owned()));
+    }
+    let most = spec.max.min(queue.max_slots).max(1);
+    Ok(Wanted { name, class, count: gathered.jobs.min(most) })
+}
+
+/// Returns whether the runners of a class's request have this label beside the request's own.
+fn has(spec: &PoolSpec, run: &WorkflowRun, rest: &str, label: &str) -> bool {
+    let own = format!("{}-{rest}", run.id);
+    let extra = |extra: &String| {
+        let [dotted, dashed] = [format!("{own}.{extra}"), format!("{own}-{extra}")];
+        label.eq_ignore_ascii_case(&dotted) || label.eq_ignore_ascii_case(&dashed)
+    };
+    label.eq_ignore_ascii_case(&own) || spec.labels.iter().any(extra)
+}
+
+/// What is to be done for a label that makes a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ForLabel {
+    /// The request is written.
+    Create,
+    /// Its count is raised to this one.
+    Raise(u32),
+    /// Its workflow made it, or it has all the machines that its jobs need.
+    Nothing,
+    /// It is over while jobs wait, and a request is never opened again.
+    Over,
+}
+
+/// Decides about the request of a label, given its record. A count is never lowered, and what a workflow asked for
+/// itself is left to it.
+#[must_use]
+pub fn for_label(label: &RunLabel, wanted: &Wanted, record: Option<&Request>) -> ForLabel {
+    let Some(request) = record else {
+        return if label.queued > 0 { ForLabel::Create } else { ForLabel::Nothing };
+    };
+    match request.intent.asked {
+        Asked::Job => {}
+        Asked::Verb | Asked::Rerun | Asked::Set => return ForLabel::Nothing,
+    }
+    if request.is_released() || !request.phase().wants_machines() {
+        return if label.queued > 0 { ForLabel::Over } else { ForLabel::Nothing };
+    }
+    let written = request.written.as_deref().unwrap_or(&request.intent).count;
+    if wanted.count > written { ForLabel::Raise(wanted.count) } else { ForLabel::Nothing }
+}
+
+/// Returns the key of the request that a label makes.
+#[must_use]
+pub fn key_of(run: &WorkflowRun, repository: &Repository, name: &RequestName) -> RequestKey {
+    RequestKey {
+        repository: repository.folded(),
+        run_id: run_id(run),
+        name: name.clone(),
+        attempt: run.attempt,
+    }
+}
+
+#[cfg(test)]
+mod tests;
