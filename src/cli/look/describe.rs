@@ -17,7 +17,7 @@ use crate::output::screen::Screen;
 use crate::output::table::{distance, indented};
 use crate::session::context::CliContext;
 use crate::session::verb::{Start, Verb};
-use runyard_core::model::{RecordId, Repository};
+use runyard_core::model::{Asked, Queue, RecordId, Repository};
 
 /// Tells everything about one record.
 #[derive(Debug, Args)]
@@ -143,6 +143,7 @@ fn sections(kind: &str) -> &'static [Section] {
                     "share",
                     "desired",
                     "releasedBy",
+                    "asked",
                     "derivedFrom",
                 ],
             ),
@@ -187,6 +188,7 @@ fn sections(kind: &str) -> &'static [Section] {
                     "labels",
                     "labelMode",
                     "runnerGroup",
+                    "queue",
                     "registeredAhead",
                     "ahead",
                     "jobs",
@@ -207,6 +209,9 @@ fn sections(kind: &str) -> &'static [Section] {
 /// contains.
 const HIDDEN: &[&str] =
     &["kind", "pk", "sk", "events", "conditions", "agent", "publicKey", "registration", "removal"];
+
+/// The attributes of `queue` that one line tells. With others, such as those of a newer program, each has its own line.
+const QUEUE: &[&str] = &["runLabels", "maxSlots", "forks"];
 
 /// Formats a record for people.
 fn page(screen: &Screen, seen: &Value, now: Timestamp) -> String {
@@ -289,6 +294,9 @@ fn lines(name: &str, value: &Value, now: Timestamp) -> Vec<(String, String)> {
             Some(request) => request,
             None => line(value),
         },
+        Value::Object(map) if name == "queue" && map.keys().all(|key| QUEUE.contains(&key.as_str())) => {
+            serde_json::from_value::<Queue>(value.clone()).map_or_else(|_| line(value), |queue| queue.told())
+        }
         Value::Object(map) if map.is_empty() => "none".into(),
         Value::Object(map) => {
             let inner = map.iter().flat_map(|(key, value)| lines(&format!("{name}.{key}"), value, now));
@@ -297,6 +305,10 @@ fn lines(name: &str, value: &Value, now: Timestamp) -> Vec<(String, String)> {
         Value::Array(list) if list.iter().any(Value::is_object) => {
             let inner = list.iter().enumerate();
             return inner.map(|(i, one)| (plain(&format!("{name}[{i}]")), line(one))).collect();
+        }
+        Value::String(word) if name == "asked" => {
+            let who = word.parse::<Asked>().map_or_else(|_| plain(word), |asked| asked.told().to_owned());
+            return vec![("asked by".into(), who)];
         }
         Value::String(word) => match word.parse::<Timestamp>() {
             Ok(at) => format!("{}  ({})", plain(word), distance(at, now)),
@@ -381,6 +393,38 @@ Events:
 
 ";
         assert_eq!(page(&Screen::nowhere(Format::Text), &seen, now), expected);
+    }
+
+    #[test]
+    fn a_queue_is_one_line_unless_a_newer_program_says_more() {
+        let now = "2026-01-01T00:10:00Z".parse().unwrap();
+        let shown = |queue: Value| {
+            let seen = json!({"kind": "pool", "queue": queue, "events": []});
+            page(&Screen::nowhere(Format::Text), &seen, now)
+        };
+        assert_eq!(
+            shown(json!({"runLabels": true, "maxSlots": 8})),
+            "Runners:\n  queue  run labels, at most 8 machines a label, no forks\n\nEvents:  none\n"
+        );
+        assert_eq!(
+            shown(json!({"runLabels": true, "standing": 2})),
+            "Runners:\n  queue.runLabels  yes\n  queue.standing   2\n\nEvents:  none\n"
+        );
+    }
+
+    #[test]
+    fn who_asked_for_a_request_is_told_in_words() {
+        let now = "2026-01-01T00:10:00Z".parse().unwrap();
+        for (asked, told) in [
+            ("job", "a queued job"),
+            ("rerun", "a re-run job"),
+            ("set", "a job of a scale set"),
+            ("new", "new"),
+        ] {
+            let seen = json!({"kind": "request", "asked": asked, "events": []});
+            let page = page(&Screen::nowhere(Format::Text), &seen, now);
+            assert_eq!(page, format!("Asked for:\n  asked by  {told}\n\nEvents:  none\n"));
+        }
     }
 
     #[test]

@@ -12,8 +12,8 @@ use crate::output::format::{Format, plain};
 use runyard_core::decide::effective;
 use runyard_core::explain::remark;
 use runyard_core::model::{
-    Agent, AttributeValue, ConditionType, Counts, Instance, Item, Launch, Life, Phase, Pool, Reading, Record,
-    RecordId, Request, State, Unreadable, read,
+    Agent, AttributeValue, ConditionType, Counts, Instance, Item, Launch, Life, Phase, Pool, Queue, Reading,
+    Record, RecordId, Request, State, Unreadable, read,
 };
 
 /// The table of one kind of record: the headings, the headings that only `-o wide` shows, and the cells of a record.
@@ -131,10 +131,11 @@ pub(crate) const POOLS: Columns<Pool> = Columns {
         "REUSE",
         "REGISTRATION",
         "LABELS",
+        "QUEUE",
         "OVERRIDE",
         "MESSAGE",
     ],
-    wide: &["CPU", "MEMORY", "USAGE", "REUSE", "REGISTRATION", "LABELS", "OVERRIDE"],
+    wide: &["CPU", "MEMORY", "USAGE", "REUSE", "REGISTRATION", "LABELS", "QUEUE", "OVERRIDE"],
     cells: |pool, context| {
         let (spec, none) = (&pool.spec, Counts::new());
         let counts = match context.machines {
@@ -157,6 +158,7 @@ pub(crate) const POOLS: Columns<Pool> = Columns {
             spec.reuse_within.to_string(),
             spec.registration_mode.to_string(),
             spec.label_mode.to_string(),
+            spec.queue.as_ref().map(Queue::told).unwrap_or_default(),
             scale.map(|o| format!("{} by {}", o.desired, o.by)).unwrap_or_default(),
             remark(&pool.status.message).to_owned(),
         ]

@@ -349,6 +349,7 @@ mod tests {
             "labelMode": "secret", "runnerGroup": "g", "replacement": {"atOnce": 2}, "jobs": {"root": true},
             "keep": [{"name": "npm", "path": "~/.npm"}], "sharing": {},
             "sizing": {"waitP95": "20s"}, "maxHoldSeconds": 60, "registeredAhead": true,
+            "queue": {"runLabels": true},
         }))
         .unwrap();
         let mut names: Vec<String> = NAMES.iter().map(|name| (*name).to_owned()).collect();
@@ -451,6 +452,12 @@ mod tests {
             ("sizing", json!({"waitP95": "20s", "max": 6})),
             ("sizing", json!({"waitP95": "20s", "min": 6})),
             ("sizing", json!({"waitP95": "20s", "target": 1})),
+            ("queue", json!(true)),
+            ("queue", json!({"runLabels": "yes"})),
+            ("queue", json!({"runLabels": true, "maxSlots": 0})),
+            ("queue", json!({"runLabels": true, "maxSlots": 501})),
+            ("queue", json!({"runLabels": true, "forks": 1})),
+            ("queue", json!({"runLabels": true, "labels": ["a"]})),
             ("colour", json!("red")),
             ("kind", json!("pool")),
         ] {
@@ -471,6 +478,19 @@ mod tests {
         };
         assert_eq!(found(json!(true)), ["pools[0].registeredAhead"]);
         assert_eq!((found(json!("auto")), found(json!(false))), (vec![], vec![]));
+    }
+
+    #[test]
+    fn a_class_whose_label_no_job_can_write_has_no_queue() {
+        let found = |class: &str, mode: &str, queue: Value| {
+            let spec = json!([{"resourceClass": class, "max": 5, "labelMode": mode, "queue": queue}]);
+            problems_of(spec).into_iter().map(|problem| problem.field).collect::<Vec<_>>()
+        };
+        let queue = json!({"runLabels": true, "maxSlots": 8, "forks": true});
+        assert_eq!(found("a", "run", queue.clone()), [""; 0]);
+        assert_eq!(found("a", "secret", queue.clone()), ["pools[0].queue.runLabels"]);
+        assert_eq!(found("default", "run", queue), ["pools[0].queue.runLabels"]);
+        assert_eq!(found("a", "secret", json!({"runLabels": false})), [""; 0]);
     }
 
     #[test]

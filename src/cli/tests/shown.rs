@@ -77,6 +77,7 @@ const SHOWN: &[&str] = &[
     "repositories",
     "registrationMode",
     "labelMode",
+    "queue",
     "clientToken",
     "holder",
     "token",

@@ -135,7 +135,7 @@ fn tell(screen: &mut Screen, reports: &[Report], class: &Class, assumed: bool) {
         told::findings(report).into_iter().for_each(|line| screen.say(line));
     }
     screen.say("");
-    told::summary(reports, class).into_iter().for_each(|line| screen.say(line));
+    told::summary(reports, class, assumed).into_iter().for_each(|line| screen.say(line));
 }
 
 /// Checks the workflow in a file.

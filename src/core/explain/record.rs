@@ -2,7 +2,7 @@
 
 use crate::decide::{Context, Plan, Policy, Role, WaitReason, effective, idle_lack};
 use crate::model::{
-    AheadStatus, ClassName, Condition, ConditionType, InstanceArn, Phase, Pool, RecordId, Request,
+    AheadStatus, Asked, ClassName, Condition, ConditionType, InstanceArn, Phase, Pool, RecordId, Request,
     RequestKey, RunnerTrouble, State, kept_of,
 };
 use crate::yard::{Class, Demand, Now, Tracked, Unit, Yard};
@@ -18,6 +18,11 @@ pub fn explain(yard: &Yard, policy: &Policy, now: Now, role: Role, key: &Request
         lines.push(format!(
             "the operator wrote it as in attempt {attempt}: jobs were re-run, and their workflow does not ask again"
         ));
+    }
+    if request.intent.asked == Asked::Job {
+        lines.push(
+            "the operator wrote it for queued jobs with its label, and raises its count with them".into(),
+        );
     }
     if let Some(at) = request.status.rerun_requested_at {
         lines.push(format!("a spot machine was taken back: its failed jobs are run again, decided at {at}"));
@@ -170,6 +175,7 @@ pub fn pool(yard: &Yard, now: Now, name: &ClassName) -> Vec<String> {
             "waits: {lacks} more idle machines are wanted, and there are as many machines as max allows ({max})"
         ));
     }
+    lines.extend(pool.spec.queue.as_ref().map(|queue| format!("queue: {}", queue.told())));
     lines.extend(super::sizing::told(pool, now));
     lines.extend(AheadStatus::of_pool(pool).map(|told| told.message));
     lines
@@ -422,6 +428,11 @@ mod tests {
         assert_eq!(told(&lacking), [counts.as_str(), paused, waiting, lacks]);
         lacking.pool(3, serde_json::json!({"max": 6, "desired": 5}));
         assert_eq!(told(&lacking).len(), 2, "there is room for another");
+        lacking.pool(
+            4,
+            serde_json::json!({"max": 6, "desired": 5, "queue": {"runLabels": true, "maxSlots": 8}}),
+        );
+        assert_eq!(told(&lacking)[2], "queue: run labels, at most 8 machines a label, no forks");
         assert_eq!(
             super::pool(&scene.yard, scene.now, &ClassName::parse("mac").unwrap()),
             Vec::<String>::new()
@@ -459,6 +470,18 @@ mod tests {
             ],
             "what is over waits for nothing"
         );
+    }
+
+    #[test]
+    fn a_request_for_queued_jobs_says_who_wrote_it() {
+        let told = |asked: &str| {
+            let mut scene = full();
+            scene.put(&request("4", 1, serde_json::json!({"asked": asked})));
+            explain(&scene.yard, &scene.policy, scene.now, scene.role, &ask("4"))[1].clone()
+        };
+        let expected = "the operator wrote it for queued jobs with its label, and raises its count with them";
+        assert_eq!(told("job"), expected);
+        assert_ne!(told("verb"), expected);
     }
 
     #[test]

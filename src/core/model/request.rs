@@ -96,6 +96,19 @@ words! {
     }
 }
 
+impl Asked {
+    /// Describes who made the request, for people.
+    #[must_use]
+    pub const fn told(self) -> &'static str {
+        match self {
+            Self::Verb => "a job that asks",
+            Self::Job => "a queued job",
+            Self::Rerun => "a re-run job",
+            Self::Set => "a job of a scale set",
+        }
+    }
+}
+
 /// The part that the workflow writes. Numbers are stored as given; the operator checks them when it accepts the
 /// request.
 #[derive(Clone, Debug, PartialEq, Eq)]

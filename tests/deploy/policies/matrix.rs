@@ -111,7 +111,7 @@ const INTENT: [&str; 24] = [
     "labelSuffix",
 ];
 /// What only the operator writes, and what only a person does.
-const STATUS: [&str; 18] = [
+const STATUS: [&str; 19] = [
     "phase",
     "instances",
     "claims",
@@ -130,6 +130,7 @@ const STATUS: [&str; 18] = [
     "expiresAt",
     "failRequestedAt",
     "trial",
+    "asked",
 ];
 const OURS: (&str, &str) = ("aws:ResourceTag/runyard:table", "yard");
 const THEIRS: (&str, &str) = ("aws:ResourceTag/runyard:table", "payroll");

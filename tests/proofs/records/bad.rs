@@ -67,6 +67,7 @@ const WORDS: &[&str] = &[
     "labelMode",
     "labelSuffix",
     "reuseWithin",
+    "asked",
     "type",
 ];
 const COUNTS: &[&str] = &[

@@ -132,6 +132,13 @@ fn widens(field: &str, old: &PoolSpec, new: &PoolSpec) -> Option<&'static str> {
             (old.label_mode, new.label_mode) == (LabelMode::Secret, LabelMode::Run),
             "lets jobs ask for machines by a label that anybody can guess",
         ),
+        "queue.runLabels" => (
+            new.serves_labels().is_some() && old.serves_labels().is_none(),
+            "lets jobs get machines by their label alone, without a job that asks",
+        ),
+        "queue.forks" => {
+            (forks(new) && !forks(old), "lets pull requests from forks, code of strangers, get machines")
+        }
         "requestTypes" => (lets_choose_more(old, new), "lets requests choose more types"),
         "keep" => (keeps_of_more(&old.keep, &new.keep), "keeps what runs of more branches write"),
         "jobs.root" => (new.jobs.root && !old.jobs.root, "lets jobs become root on their machine"),
@@ -156,6 +163,11 @@ fn forgotten(field: &str, says: &Says) -> Option<&'static str> {
         "max" => Some("lets max fall back to its default"),
         _ => Some("is not in the file, and falls back to its default"),
     }
+}
+
+/// Returns whether the class's queue admits jobs of pull requests from forks.
+fn forks(spec: &PoolSpec) -> bool {
+    spec.queue.as_ref().is_some_and(|queue| queue.forks)
 }
 
 /// Returns whether a directory that is kept already accepts changes from more branches.
@@ -312,6 +324,26 @@ mod tests {
     }
 
     #[test]
+    fn machines_for_jobs_that_do_not_ask_are_marked_and_fewer_are_not() {
+        let queue = |more: Value| json!({"queue": more});
+        let off = queue(json!({"runLabels": false}));
+        let on = queue(json!({"runLabels": true, "maxSlots": 8}));
+        let forks = queue(json!({"runLabels": true, "maxSlots": 8, "forks": true}));
+        for (less, more, field) in [
+            (json!({}), on.clone(), "queue.runLabels"),
+            (off.clone(), on.clone(), "queue.runLabels"),
+            (on.clone(), forks.clone(), "queue.forks"),
+        ] {
+            assert_eq!(told(less.clone(), more.clone(), true).1, [field], "{less} {more}");
+            assert_eq!(told(more.clone(), less.clone(), true).1, [""; 0], "{more} {less}");
+        }
+        assert_eq!(told(json!({}), forks, true).1, ["queue.forks", "queue.runLabels"]);
+        assert_eq!(told(json!({}), off, true), (vec!["queue.runLabels none → false".to_owned()], vec![]));
+        let more = told(on, queue(json!({"runLabels": true, "maxSlots": 40})), true);
+        assert_eq!(more, (vec!["queue.maxSlots 8 → 40".to_owned()], vec![]), "max bounds it as well");
+    }
+
+    #[test]
     fn dropping_launch_and_a_max_that_nobody_says_are_marked() {
         let launch = json!({"launch": {"ami": "ami-01234567", "subnetIds": ["subnet-01234567"]}});
         assert_eq!(told(launch.clone(), json!({}), true).1, ["launch.ami", "launch.subnetIds"]);
@@ -328,7 +360,7 @@ mod tests {
         let stored = json!({
             "cpu": 2, "mmem": 4096, "sharing": {"by": "repository"}, "maxUses": 5, "maxAgeSeconds": 3600,
             "jobs": {"environment": {"HTTPS_PROXY": "http://p:1"}}, "labels": ["x"], "max": 8,
-            "keep": [{"name": "cargo", "path": "/c"}],
+            "keep": [{"name": "cargo", "path": "/c"}], "queue": {"runLabels": true, "maxSlots": 4},
         });
         let forgets = |file: Value| -> Vec<String> {
             let changed = between(&spec(stored.clone()), &spec(file.clone()), &Says::of(&file));
@@ -340,7 +372,9 @@ mod tests {
         {
             assert!(all.iter().any(|one| one == field), "{field}: {all:?}");
         }
-        assert!(all.iter().any(|one| one.starts_with("sharing")), "{all:?}");
+        for field in ["sharing", "queue.runLabels", "queue.maxSlots"] {
+            assert!(all.iter().any(|one| one.starts_with(field)), "{field}: {all:?}");
+        }
         assert!(!all.iter().any(|one| one == "max"), "the file says it");
         let mut said = stored.clone();
         said["cpu"] = json!(4);

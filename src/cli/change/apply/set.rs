@@ -20,7 +20,7 @@ use runyard_core::model::{ClassName, FieldError, Item, Pool, TableName};
 /// Changes single fields of a pool.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The fields are a spec's, as in `runyard apply`; of launch, replacement, sharing and sizing by their path. A list is written with commas; a \
+The fields are a spec's, as in `runyard apply`; of launch, replacement, sharing, sizing, jobs and queue by their path. A list is written with commas; a \
 field with nothing after = goes back to its default. What `runyard scale` wrote stays.
 
 Examples:

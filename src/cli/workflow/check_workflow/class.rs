@@ -17,6 +17,8 @@ pub(super) struct Class {
     pub(super) labels: Vec<String>,
     /// Whether a request must ask for a secret label.
     pub(super) secret_label: bool,
+    /// Whether jobs get machines by their label alone.
+    pub(super) run_labels: bool,
     /// The directories that it keeps from run to run.
     pub(super) keeps: Vec<String>,
     /// The longest runtime of its machines.
@@ -33,6 +35,7 @@ impl Class {
             containers: Containers::Nothing,
             labels: Vec::new(),
             secret_label: false,
+            run_labels: false,
             keeps: Vec::new(),
             max_minutes: Some(90),
         }
@@ -47,6 +50,7 @@ impl Class {
             containers: spec.jobs.containers,
             labels: spec.labels.clone(),
             secret_label: spec.label_mode == LabelMode::Secret,
+            run_labels: spec.serves_labels().is_some(),
             keeps: spec.keep.iter().map(|keep| keep.path.clone()).collect(),
             max_minutes: spec.max_runtime_minutes,
         }

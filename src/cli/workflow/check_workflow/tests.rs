@@ -328,9 +328,29 @@ fn what_is_said_has_file_line_and_fix_and_the_document_the_same() {
     let document = told::document(&report, &Class::assumed());
     assert_eq!(document["fails"], true);
     assert_eq!(document["jobs"][0]["findings"][0]["line"], 5);
-    let summary = told::summary(&[report], &Class { secret_label: true, ..Class::assumed() });
+    let summary = told::summary(&[report], &Class { secret_label: true, ..Class::assumed() }, false);
     assert_eq!(summary[0], "1 jobs, 1 to move; 1 would not work, 0 depend on the image, 0 notes");
     assert_eq!(summary.len(), 3);
+}
+
+#[test]
+fn the_label_alone_is_told_where_the_class_serves_it_and_where_no_class_is_known() {
+    let last = |class: &Class, assumed: bool| {
+        let report = check(&job(""), class);
+        told::summary(&[report], class, assumed).pop().unwrap()
+    };
+    let serves = Class { run_labels: true, ..Class::assumed() };
+    assert_eq!(
+        last(&serves, false),
+        "The class linux-x64 needs none of this: `runs-on: ${{ github.run_id }}-linux-x64` is enough."
+    );
+    assert_eq!(
+        last(&Class::assumed(), true),
+        "A class with `queue: {runLabels: true}` needs none of this: `runs-on: ${{ github.run_id }}-CLASS` is enough."
+    );
+    assert!(last(&Class::assumed(), false).contains("docs/workflows.md"));
+    let spec = serde_json::json!({"resourceClass": "small", "queue": {"runLabels": true}});
+    assert!(Class::of(&serde_json::from_value(spec).unwrap()).run_labels);
 }
 
 #[test]

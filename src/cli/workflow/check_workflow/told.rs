@@ -56,8 +56,9 @@ pub(super) fn findings(report: &Report) -> Vec<String> {
     report.jobs.iter().flat_map(of_job).collect()
 }
 
-/// Summarises all files, with the other changes that the workflows need.
-pub(super) fn summary(reports: &[Report], class: &Class) -> Vec<String> {
+/// Summarises all files, with the other changes that the workflows need; `assumed` means that no file named
+/// the class.
+pub(super) fn summary(reports: &[Report], class: &Class, assumed: bool) -> Vec<String> {
     let jobs = || reports.iter().flat_map(|report| &report.jobs);
     let with = |level| jobs().flat_map(|job| &job.findings).filter(|one| one.level == level).count();
     let moving = jobs().filter(|job| matches!(job.verdict, Verdict::Moves | Verdict::MovesPartly)).count();
@@ -73,6 +74,17 @@ pub(super) fn summary(reports: &[Report], class: &Class) -> Vec<String> {
         if class.secret_label {
             lines.push(format!("The class {} requires `secret-label: true` beside `class`.", class.name));
         }
+        lines.extend(by_label(class, assumed));
     }
     lines
+}
+
+/// Returns the form that needs no other jobs, if the class has it, or may have it.
+fn by_label(class: &Class, assumed: bool) -> Option<String> {
+    let (which, name) = match (class.run_labels, assumed) {
+        (true, _) => (format!("The class {}", class.name), class.name.as_str()),
+        (false, true) => ("A class with `queue: {runLabels: true}`".to_owned(), "CLASS"),
+        (false, false) => return None,
+    };
+    Some(format!("{which} needs none of this: `runs-on: ${{{{ github.run_id }}}}-{name}` is enough."))
 }

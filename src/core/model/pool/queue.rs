@@ -31,6 +31,18 @@ const fn is_most(slots: &u32) -> bool {
     *slots == MOST_MACHINES
 }
 
+impl Queue {
+    /// Describes the settings in one line, for people.
+    #[must_use]
+    pub fn told(&self) -> String {
+        if !self.run_labels {
+            return "no run labels".to_owned();
+        }
+        let forks = if self.forks { "forks too" } else { "no forks" };
+        format!("run labels, at most {} machines a label, {forks}", self.max_slots)
+    }
+}
+
 /// Returns the part of a label behind `<run id>-`, if it is a label of this run.
 #[must_use]
 pub fn of_run<'a>(label: &'a str, run: &RunId) -> Option<&'a str> {
@@ -114,6 +126,17 @@ mod tests {
         assert!(spec("small", serde_json::json!({"labelMode": "secret"})).check_queue().is_err());
         let off = serde_json::json!({"labelMode": "secret", "queue": {"runLabels": false}});
         assert_eq!(spec("small", off).check_queue(), Ok(()));
+    }
+
+    #[test]
+    fn a_queue_is_told_in_one_line() {
+        let told =
+            |more: serde_json::Value| spec("small", serde_json::json!({"queue": more})).queue.unwrap().told();
+        let small = serde_json::json!({"runLabels": true, "maxSlots": 8});
+        assert_eq!(told(small), "run labels, at most 8 machines a label, no forks");
+        let forks = serde_json::json!({"runLabels": true, "forks": true});
+        assert_eq!(told(forks), "run labels, at most 500 machines a label, forks too");
+        assert_eq!(told(serde_json::json!({"maxSlots": 8})), "no run labels");
     }
 
     #[test]
