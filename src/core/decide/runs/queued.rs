@@ -39,6 +39,11 @@ pub enum Unserved {
          `queue.runLabels` is true"
     )]
     NoClass,
+    /// The class's name and the number are together longer than the name of a request may be.
+    #[error(
+        "with class {0} it is longer than 40 characters behind the run id; leave the number out, or shorten it"
+    )]
+    TooLong(ClassName),
     /// The class does not admit the repository.
     #[error("class {0} does not admit this repository; add it to `repositories` of the class")]
     NotAdmitted(ClassName),
@@ -120,7 +125,8 @@ fn verdict<'a>(
     let spec = named.max_by_key(|spec| spec.resource_class.as_str().len()).ok_or(Unserved::NoClass)?;
     let queue = spec.serves_labels().ok_or(Unserved::NoClass)?;
     let class = spec.resource_class.clone();
-    let name = RequestName::parse(rest).map_err(|_| Unserved::NoClass)?;
+    // It is the class's name and a number, so only its length can be wrong.
+    let name = RequestName::parse(rest).map_err(|_| Unserved::TooLong(class.clone()))?;
     if !spec.admits(repository) {
         return Err(Unserved::NotAdmitted(class));
     }

@@ -53,7 +53,8 @@ impl PoolSpec {
     /// Returns the settings under which the class serves jobs by their label; none where it does not.
     #[must_use]
     pub fn serves_labels(&self) -> Option<&Queue> {
-        self.queue.as_ref().filter(|queue| queue.run_labels)
+        let guessable = self.label_mode == LabelMode::Run;
+        self.queue.as_ref().filter(|queue| queue.run_labels && guessable)
     }
 
     /// Returns whether the class's own label is meant by the part of a label behind the run id: the class's name, or
@@ -74,7 +75,7 @@ impl PoolSpec {
     /// # Errors
     /// Labels of the class need a secret part, which no job can know; or its name is that of a label without a name.
     pub fn check_queue(&self) -> Result<(), FieldError> {
-        if self.serves_labels().is_none() {
+        if !self.queue.as_ref().is_some_and(|queue| queue.run_labels) {
             return Ok(());
         }
         let refuse = |value: &str, message: &str, fix: &str| {

@@ -75,6 +75,9 @@ fn the_longest_class_name_that_fits_counts() {
     ] {
         assert_eq!(verdicts(&run(), &[label], &classes), [named.map(str::to_owned)], "{label}");
     }
+    let long = "a".repeat(40);
+    let found = verdicts(&run(), &[&format!("41-{long}-1")], &[class(&long, json!({}))]);
+    assert_eq!(found, [Err(Unserved::TooLong(long.parse().unwrap()))]);
     for label in ["41", "410-small", "small", "self-hosted"] {
         assert_eq!(verdicts(&run(), &[label], &classes), [], "{label}: it is no label of the run");
     }

@@ -5,11 +5,9 @@ use tokio_util::sync::DropGuard;
 
 use super::unfinished::REST;
 use super::*;
-use crate::model::{
-    Asked, Item, Pool, PoolSpec, Reading, Record as _, RecordId, Request, Versioned as _, read,
-};
+use crate::model::{Asked, Item, Pool, PoolSpec, Reading, Record as _, RecordId, Request, read};
 use crate::ports::github::{JobState, WorkflowJob};
-use crate::yard::{Observation, Yard};
+use crate::yard::{Now, Observation, Yard};
 
 const EVERY: Duration = Duration::from_secs(60);
 /// The interval in a repository with open requests.
@@ -45,6 +43,8 @@ fn watching(classes: Vec<PoolSpec>, records: Vec<Item>) -> Bench {
     let (github, store) = (FakeGitHub::new(clock.clone()), MemoryStore::new());
     let metrics = crate::metrics::Metrics::new(clock.clone());
     records.into_iter().for_each(|item| store.put(item));
+    let (events, writer) = Events::start(Arc::new(store.clone()), None, metrics);
+    tokio::spawn(writer);
     let (ask, mut asked) = mpsc::channel::<Ask>(1);
     let (rings, rung) = mpsc::channel(8);
     let watch = RunWatch {
@@ -52,7 +52,7 @@ fn watching(classes: Vec<PoolSpec>, records: Vec<Item>) -> Bench {
         store: Arc::new(store.clone()),
         clock,
         entropy: Arc::new(SeededEntropy::new(1)),
-        events: Events::start(Arc::new(store.clone()), None, metrics).0,
+        events,
         duties: Duties { every: EVERY, reruns: true, rerun_lost: false },
         lease: ordered_watch::channel(Some(1)).1,
         ask,
@@ -62,13 +62,16 @@ fn watching(classes: Vec<PoolSpec>, records: Vec<Item>) -> Bench {
     let table = store.clone();
     tokio::spawn(async move {
         while let Some(answer) = asked.recv().await {
-            let mut yard = Yard::default();
+            let (mut yard, now) = (
+                Yard::default(),
+                Now { wall: Timestamp::UNIX_EPOCH, mono: Duration::ZERO, seen: Duration::ZERO },
+            );
             for item in table.records() {
-                yard.observe(Observation::Record(RecordId::of(&item).unwrap(), Some(item)));
+                yard.observe(Observation::Record(RecordId::of(&item).unwrap(), Some(item)), &now);
             }
             for spec in &classes {
                 let pool = Pool { spec: spec.clone(), ..empty_pool() };
-                yard.observe(Observation::Record(pool.key(), Some(pool.to_item())));
+                yard.observe(Observation::Record(pool.key(), Some(pool.to_item())), &now);
             }
             let _ = answer.send(Known::of(&yard));
         }
@@ -273,7 +276,7 @@ async fn a_queued_job_that_names_its_run_and_a_class_makes_a_request() {
     }
     tokio::time::sleep(EVERY + KNOWN).await;
     let [request] = bench.requests().try_into().unwrap();
-    assert_eq!(request.written.map(|written| written.count), Some(3), "later jobs raise its count");
+    assert_eq!(request.intent.count, 3, "later jobs raise its count");
     bench.github.change_jobs("acme", "web", 41, 1, |job| job.state = JobState::Succeeded);
     tokio::time::sleep(2 * EVERY).await;
     assert_eq!(bench.requests()[0].version, 2, "it is never lowered");
