@@ -3,6 +3,7 @@
 //! handle for the process that serves it.
 
 pub mod behaviour;
+mod call_counter;
 mod files;
 mod http;
 mod library;
@@ -13,22 +14,27 @@ mod settings_file;
 mod shared_state;
 pub mod state;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tokio::net::TcpListener;
+use tokio::sync::broadcast;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 pub use behaviour::{
     Behaviour, EndOfLife, PACKAGE_VERSION, Pace, PackageBehaviour, PackageSize, PastEndOfLife, TokenService,
 };
+pub use call_counter::Call;
 pub use package::Package;
 use shared_state::SharedState;
 pub use shared_state::{Clock, StandInFailure};
-pub use state::{Conclusion, ContainerSpec, Job, JobSpec, JobStatus, RegisteredRunner, Run, RunId};
+pub use state::{
+    Conclusion, ContainerSpec, Job, JobSpec, JobStatus, QueuedJobs, RegisteredRunner, Run, RunId, Source,
+};
 
 /// The configuration of the stand-in.
 pub struct Settings {
@@ -143,9 +149,38 @@ impl StandIn {
     ///
     /// # Errors
     /// As [`Self::enqueue_run`], and a run that is unknown or closed.
-    /// As [`Self::enqueue_run`], and a run that is unknown or closed.
     pub fn add_jobs(&self, run_id: RunId, jobs: Vec<JobSpec>, open: bool) -> Result<Run, StandInFailure> {
         self.shared.change(|state, now| state.add_jobs(run_id, jobs, open, now))
+    }
+
+    /// Sets another origin of a run's code, such as a fork.
+    ///
+    /// # Errors
+    /// A run that is unknown, or a state that cannot be stored.
+    pub fn set_source(&self, run_id: RunId, source: Source) -> Result<Run, StandInFailure> {
+        self.shared.change(|state, _| state.set_source(run_id, source))
+    }
+
+    /// Lets an open run wait for an approval of its next jobs, until jobs are added or it is closed.
+    ///
+    /// # Errors
+    /// A run that is unknown or closed, or a state that cannot be stored.
+    pub fn wait_for_approval(&self, run_id: RunId) -> Result<Run, StandInFailure> {
+        self.shared.change(|state, now| state.wait_for_approval(run_id, now))
+    }
+
+    /// Returns a receiver that is told of each run for which jobs were queued from now on, after the state is stored,
+    /// as a webhook `workflow_job` would tell. The jobs may not be listed yet ([`Behaviour::job_list_delay`]). A
+    /// receiver that lags misses the oldest, as a webhook may be lost.
+    #[must_use]
+    pub fn queued_jobs(&self) -> broadcast::Receiver<QueuedJobs> {
+        self.shared.queued_jobs()
+    }
+
+    /// Returns how often each call was answered since the start, refused and conditional ones included.
+    #[must_use]
+    pub fn calls(&self) -> BTreeMap<Call, u64> {
+        self.shared.calls().counted()
     }
 
     /// Re-runs the failed jobs of an ended run, as a person does.

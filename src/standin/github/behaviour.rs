@@ -72,6 +72,13 @@ pub struct Behaviour {
     /// Whether the list of an attempt's jobs includes those that did not run in it. For some time in 2025 it did not
     /// (r-universe-org/help#607).
     pub lists_carried_over: bool,
+    /// How long after a job was queued it is not yet in the list of jobs, although its run is listed; neither the run's
+    /// entry nor its `updated_at` changes when it appears. Up to 5 s (\[live\] rhobuild/runpool contract tests, August
+    /// 2026).
+    pub job_list_delay: Duration,
+    /// Whether a run with a queued job is `queued` although other jobs of it run: its status is then that of its least
+    /// advanced job (cli/cli#13972, July 2026). Otherwise a run is `in_progress` from the first job that begins.
+    pub queued_hides_running: bool,
     /// How the runner package behaves.
     pub package: PackageBehaviour,
 }
@@ -200,6 +207,8 @@ impl Default for Behaviour {
             session_held: Duration::from_secs(15),
             token_service: TokenService::Answers,
             lists_carried_over: true,
+            job_list_delay: Duration::ZERO,
+            queued_hides_running: false,
             package: PackageBehaviour::default(),
         }
     }
@@ -247,6 +256,8 @@ impl Behaviour {
     /// | `busy` after an assignment | 25 to 60 s late | github-aws-runners/terraform-aws-github-runner#5085 |
     /// | `busy` in the middle of a job | false for a while, and a removal succeeds | the same, #5228 |
     /// | list of an attempt's jobs | without those that did not run in it | r-universe-org/help#607 |
+    /// | a queued job in the list of jobs | 5 s after its run | \[live\] rhobuild/runpool contract tests, August 2026 |
+    /// | status of a run with queued and running jobs | `queued` | cli/cli#13972 |
     /// | `busy` after a killed job | up to 10 min | machulav/ec2-github-runner#23 |
     /// | labels set by the REST API | answered in 250 ms; jobs by the former ones for a second more | assumed; that a listening runner takes jobs by labels set later: runs-on/runs-on#102; that former labels stay in force somewhere: actions/runner#4225 |
     /// | the runner's own time | [`Pace::Github`] | measured |
@@ -263,6 +274,8 @@ impl Behaviour {
             labels_late: Duration::from_secs(1),
             ends_of_life: EndOfLife::known(),
             lists_carried_over: false,
+            job_list_delay: Duration::from_secs(5),
+            queued_hides_running: true,
             session_held: Duration::from_secs(240),
             package: PackageBehaviour {
                 pace: Pace::Github,

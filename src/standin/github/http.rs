@@ -11,11 +11,14 @@ mod runner;
 mod runs;
 mod workflow;
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 
 use axum::Json;
 use axum::Router;
-use axum::extract::{Request, State};
+use axum::extract::{MatchedPath, Request, State};
 use axum::http::header::{AUTHORIZATION, CONTENT_TYPE};
 use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
@@ -24,6 +27,7 @@ use axum::routing::get;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
+use super::call_counter::Call;
 use super::shared_state::{SharedState, StandInFailure};
 use super::state::Refusal;
 
@@ -57,8 +61,19 @@ pub(super) fn router(shared: Arc<SharedState>, kept: Option<Exchanges>, stop: Ca
         .merge(runner::routes())
         .merge(apps::routes())
         .route(PACKAGE_PATH, get(package))
+        .layer(from_fn_with_state(served.clone(), count))
         .fallback(|| async { StandInFailure::Refused(Refusal::NotFound) })
         .with_state(served)
+}
+
+/// Counts a call once its response is known. A call that its caller gave up is not counted.
+async fn count(State(served): State<Served>, request: Request, next: Next) -> Response {
+    let method = request.method().to_string();
+    let route = request.extensions().get::<MatchedPath>().map(|path| exchanges::as_published(path.as_str()));
+    let answer = next.run(request).await;
+    let status = answer.status().as_u16();
+    served.shared.calls().count(Call { method, path: route.unwrap_or_default(), status });
+    answer
 }
 
 async fn require_token(State(served): State<Served>, request: Request, next: Next) -> Response {

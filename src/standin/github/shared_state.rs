@@ -10,12 +10,13 @@ use std::time::Duration;
 use jiff::Timestamp;
 use rand::Rng;
 use rand::distr::Alphanumeric;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, broadcast};
 
 use super::behaviour::Behaviour;
+use super::call_counter::CallCounter;
 use super::files;
 use super::package::Package;
-use super::state::{Refusal, State};
+use super::state::{QueuedJobs, Refusal, State};
 
 /// A clock; the wall clock in production.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
@@ -24,6 +25,8 @@ pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 const WAKE_AT_LEAST_EVERY: Duration = Duration::from_secs(1);
 /// 32 letters and digits are 190 bits.
 const SECRET_CHARS: usize = 32;
+/// How many runs with queued jobs a receiver may be behind before it misses the oldest, as a webhook may be lost.
+const QUEUED_KEPT: usize = 256;
 
 /// Why an operation failed.
 #[derive(Debug, thiserror::Error)]
@@ -40,6 +43,8 @@ pub enum StandInFailure {
 pub(super) struct SharedState {
     state: Mutex<State>,
     changed: Notify,
+    queued: broadcast::Sender<QueuedJobs>,
+    calls: CallCounter,
     dir: Option<PathBuf>,
     address: SocketAddr,
     api_token: String,
@@ -64,7 +69,25 @@ impl SharedState {
             files::save_port(dir, address.port())?;
         }
         state.behave(behaviour);
-        Ok(Self { state: Mutex::new(state), changed: Notify::new(), dir, address, api_token, package, clock })
+        Ok(Self {
+            state: Mutex::new(state),
+            changed: Notify::new(),
+            queued: broadcast::Sender::new(QUEUED_KEPT),
+            calls: CallCounter::default(),
+            dir,
+            address,
+            api_token,
+            package,
+            clock,
+        })
+    }
+
+    pub(super) fn queued_jobs(&self) -> broadcast::Receiver<QueuedJobs> {
+        self.queued.subscribe()
+    }
+
+    pub(super) fn calls(&self) -> &CallCounter {
+        &self.calls
     }
 
     pub(super) fn url(&self) -> String {
@@ -98,6 +121,10 @@ impl SharedState {
         if state.revision != before {
             if let Some(dir) = &self.dir {
                 files::save(dir, &state)?;
+            }
+            for queued in state.take_queued() {
+                // Without a receiver it is lost.
+                let _ = self.queued.send(queued);
             }
             self.changed.notify_waiters();
         }

@@ -23,8 +23,8 @@ pub use jobs::Which;
 pub use registry::Registration;
 pub(super) use types::HEAD;
 pub use types::{
-    Conclusion, ContainerSpec, Job, JobId, JobSpec, JobStatus, Label, MintedToken, Refusal, RegisteredRunner,
-    Run, RunId, RunnerId, Session, Source, TokenKind,
+    Conclusion, ContainerSpec, Job, JobId, JobSpec, JobStatus, Label, MintedToken, QueuedJobs, Refusal,
+    RegisteredRunner, Run, RunId, RunnerId, Session, Source, TokenKind,
 };
 
 /// Runner tokens last as long as GitHub's.
@@ -44,6 +44,9 @@ pub struct State {
     /// The time of its last `tick`.
     #[serde(skip)]
     now: Timestamp,
+    /// Jobs that were queued, until somebody is told of them.
+    #[serde(skip)]
+    queued: Vec<QueuedJobs>,
     next_id: u64,
     /// Unexpired runner tokens.
     tokens: Vec<MintedToken>,
@@ -64,6 +67,7 @@ impl Default for State {
             revision: 0,
             behaviour: Behaviour::default(),
             now: Timestamp::UNIX_EPOCH,
+            queued: Vec::new(),
             next_id: 1000,
             tokens: Vec::new(),
             runners: BTreeMap::new(),

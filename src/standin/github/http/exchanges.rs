@@ -56,7 +56,7 @@ pub(super) async fn keep(State(file): State<Exchanges>, request: Request, next: 
 }
 
 /// Returns a route by its name in the description.
-fn as_published(route: &str) -> String {
+pub(super) fn as_published(route: &str) -> String {
     route.replacen("/orgs/{owner}", "/orgs/{org}", 1)
 }
 

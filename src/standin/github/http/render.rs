@@ -53,13 +53,18 @@ pub(super) fn end_of_life(end: &EndOfLife) -> Value {
     body
 }
 
-pub(super) fn run(url: &str, run: &Run, jobs: &[&Job]) -> Value {
+/// Renders a run, alone or in a list. As at GitHub, times are whole seconds: two changes within a second may leave an
+/// entry, and the mark of its list, as they were.
+pub(super) fn run(url: &str, state: &State, run: &Run) -> Value {
+    let jobs: Vec<&Job> = state.jobs_of(run.id).collect();
     let api = format!("{url}/repos/{}", run.repository);
     let this = format!("{api}/actions/runs/{}", run.id);
-    let (status, conclusion) = run_status(run, jobs);
+    let (status, conclusion) = run_status(state, run, &jobs);
     let head = &run.source.head_repository;
     let head = if head.is_empty() { &run.repository } else { head };
-    let updated = jobs.iter().filter_map(|j| j.completed_at).fold(run.updated_at, Ord::max);
+    let head = (!run.source.head_repository_deleted).then(|| repository(url, head));
+    let changes = jobs.iter().flat_map(|j| [Some(j.created_at), j.started_at, j.completed_at]).flatten();
+    let updated = changes.fold(run.updated_at, Ord::max);
     json!({
         "id": run.id,
         "name": run.name,
@@ -89,13 +94,17 @@ pub(super) fn run(url: &str, run: &Run, jobs: &[&Job]) -> Value {
         "workflow_url": format!("{api}/actions/workflows/1"),
         "head_commit": null,
         "repository": repository(url, &run.repository),
-        "head_repository": repository(url, head),
+        "head_repository": head,
     })
 }
 
-fn run_status(run: &Run, jobs: &[&Job]) -> (&'static str, Option<&'static str>) {
+fn run_status(state: &State, run: &Run, jobs: &[&Job]) -> (&'static str, Option<&'static str>) {
     let current: Vec<_> = jobs.iter().filter(|j| j.attempt == run.attempt).collect();
-    if !run.open && current.iter().all(|j| j.status.over()) {
+    let all_over = current.iter().all(|j| j.status.over());
+    if run.waits && all_over {
+        return ("waiting", None);
+    }
+    if !run.open && all_over {
         let ended = |wanted| current.iter().any(|j| j.status == JobStatus::Completed(wanted));
         let failed = ended(Conclusion::Failure) || ended(Conclusion::Lost);
         let conclusion = match (failed, ended(Conclusion::Cancelled)) {
@@ -105,8 +114,10 @@ fn run_status(run: &Run, jobs: &[&Job]) -> (&'static str, Option<&'static str>) 
         };
         return ("completed", Some(conclusion));
     }
-    let begun = current.iter().any(|j| j.status != JobStatus::Queued);
-    (if begun { "in_progress" } else { "queued" }, None)
+    let begun = current.iter().any(|j| State::begun(run, j));
+    let queued = current.iter().any(|j| job_status(j.status).0 == "queued");
+    let hidden = queued && state.behaviour().queued_hides_running;
+    (if begun && !hidden { "in_progress" } else { "queued" }, None)
 }
 
 pub(super) fn job(url: &str, run: &Run, job: &Job) -> Value {

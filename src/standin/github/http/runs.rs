@@ -4,6 +4,7 @@ use axum::Json;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use reqwest::Url;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -45,7 +46,9 @@ impl Pages {
         let (page, total) = (self.page.unwrap_or(1).max(1), all.len() as u64);
         let skip = usize::try_from((page - 1).saturating_mul(size)).unwrap_or(usize::MAX);
         let shown: Vec<Value> = all.into_iter().skip(skip).take(size as usize).collect();
-        let base = format!("{address}?per_page={size}");
+        let filter = self.status.iter().map(|status| ("status", status.clone()));
+        let query = filter.chain([("per_page", size.to_string())]);
+        let base = Url::parse_with_params(address, query).map_or_else(|_| address.to_owned(), String::from);
         let body = json!({"total_count": total, name: shown});
         (links(&base, page, total.div_ceil(size).max(1)), Json(body)).into_response()
     }
@@ -58,7 +61,7 @@ pub(super) async fn one(
     let url = served.shared.url();
     let found = served.shared.read(|state| {
         let run = state.run(&place.repository(), place.run_id)?;
-        Some(render::run(&url, run, &state.jobs_of(run.id).collect::<Vec<_>>()))
+        Some(render::run(&url, state, run))
     })?;
     Ok(Json(found.ok_or(Refusal::NotFound)?))
 }
@@ -83,7 +86,7 @@ pub(super) async fn compare(Path(place): Path<Place>) -> Json<Value> {
     Json(json!({"status": status, "total_commits": 0, "commits": [], "files": []}))
 }
 
-/// Lists the runs of a repository, the newest first; `status` filters by GitHub's status of each.
+/// Lists the runs of a repository, the newest first; `status` filters by GitHub's status or conclusion of each.
 pub(super) async fn list(
     State(served): State<Served>,
     Path(place): Path<Place>,
@@ -92,13 +95,12 @@ pub(super) async fn list(
     let (url, repository) = (served.shared.url(), place.repository());
     let runs: Vec<Value> = served.shared.read(|state| {
         let of = state.all_runs().filter(|run| run.repository.eq_ignore_ascii_case(&repository));
-        let mut shown: Vec<_> = of
-            .map(|run| (run.created_at, render::run(&url, run, &state.jobs_of(run.id).collect::<Vec<_>>())))
-            .collect();
+        let mut shown: Vec<_> = of.map(|run| (run.created_at, render::run(&url, state, run))).collect();
         shown.sort_by_key(|(created, _)| std::cmp::Reverse(*created));
         shown.into_iter().map(|(_, run)| run).collect()
     })?;
-    let wanted = |run: &Value| pages.status.as_ref().is_none_or(|status| run["status"] == status.as_str());
+    let is = |run: &Value, status: &str| run["status"] == status || run["conclusion"] == status;
+    let wanted = |run: &Value| pages.status.as_deref().is_none_or(|status| is(run, status));
     let address = format!("{url}/repos/{repository}/actions/runs");
     Ok(pages.of("workflow_runs", &address, runs.into_iter().filter(wanted).collect()))
 }

@@ -32,6 +32,9 @@ struct Start {
     jobs: Vec<JobSpec>,
     #[serde(default)]
     open: bool,
+    /// Whether it waits for an approval: it is open, and `waiting` while it has no unfinished job.
+    #[serde(default)]
+    waits: bool,
     source: Option<Source>,
 }
 
@@ -45,9 +48,13 @@ async fn start(
 ) -> Result<(StatusCode, Json<Value>), StandInFailure> {
     let body: Start = parse(&body)?;
     let answer = served.shared.change(|state, now| {
-        let run = state.start_run(&body.repository, body.run_id, &body.name, body.jobs, body.open, now)?;
+        let open = body.open || body.waits;
+        let mut run = state.start_run(&body.repository, body.run_id, &body.name, body.jobs, open, now)?;
         if let Some(source) = body.source {
-            state.set_source(run.id, source)?;
+            run = state.set_source(run.id, source)?;
+        }
+        if body.waits {
+            run = state.wait_for_approval(run.id, now)?;
         }
         Ok(shown(state, &run))
     })?;
@@ -61,6 +68,9 @@ struct Add {
     jobs: Vec<JobSpec>,
     #[serde(default)]
     open: bool,
+    /// Whether the run waits for an approval again once these jobs are over. Without it, a run that waited does not.
+    #[serde(default)]
+    waits: bool,
 }
 
 async fn add(
@@ -70,7 +80,10 @@ async fn add(
 ) -> Result<(StatusCode, Json<Value>), StandInFailure> {
     let body: Add = parse(&body)?;
     let answer = served.shared.change(|state, now| {
-        let run = state.add_jobs(run_id, body.jobs, body.open, now)?;
+        let mut run = state.add_jobs(run_id, body.jobs, body.open || body.waits, now)?;
+        if body.waits {
+            run = state.wait_for_approval(run_id, now)?;
+        }
         Ok(shown(state, &run))
     })?;
     Ok((StatusCode::CREATED, Json(answer)))

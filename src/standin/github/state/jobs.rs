@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use super::State;
-use super::types::{Conclusion, Job, JobSpec, JobStatus, Refusal, Run, RunId, Source};
+use super::types::{Conclusion, Job, JobSpec, JobStatus, QueuedJobs, Refusal, Run, RunId, Source};
 
 /// Which jobs run again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +55,7 @@ impl State {
             repository: repository.to_owned(),
             name: name.to_owned(),
             open,
+            waits: false,
             created_at,
             attempt_started_at: Some(now),
             updated_at: now,
@@ -70,13 +71,32 @@ impl State {
     ///
     /// # Errors
     /// An unknown run.
-    pub fn set_source(&mut self, id: RunId, source: Source) -> Result<(), Refusal> {
-        self.runs.get_mut(&id).ok_or(Refusal::NotFound)?.source = source;
+    pub fn set_source(&mut self, id: RunId, source: Source) -> Result<Run, Refusal> {
+        let run = self.runs.get_mut(&id).ok_or(Refusal::NotFound)?;
+        run.source = source;
+        let run = run.clone();
         self.changed();
-        Ok(())
+        Ok(run)
     }
 
-    /// Adds jobs to an open run; `open: false` closes the run with them.
+    /// Lets an open run wait for an approval of its next jobs, until jobs are added or it is closed.
+    ///
+    /// # Errors
+    /// An unknown or closed run.
+    pub fn wait_for_approval(&mut self, id: RunId, now: Timestamp) -> Result<Run, Refusal> {
+        self.tick(now);
+        let run = self.runs.get_mut(&id).ok_or(Refusal::NotFound)?;
+        if !run.open {
+            return Err(Refusal::Invalid(format!("run_id {id} is closed: nothing is left to be approved")));
+        }
+        (run.waits, run.updated_at) = (true, now);
+        let run = run.clone();
+        self.changed();
+        Ok(run)
+    }
+
+    /// Adds jobs to an open run, which does not wait for an approval from then on; `open: false` closes the run with
+    /// them.
     ///
     /// # Errors
     /// An unknown or closed run, or jobs that no runner could ever take.
@@ -93,7 +113,7 @@ impl State {
         if !run.open {
             return Err(Refusal::Invalid(format!("run_id {id} is closed: its last jobs were added")));
         }
-        run.open = open;
+        (run.open, run.waits) = (open, false);
         run.updated_at = now;
         let run = run.clone();
         self.queue(&run, jobs, now);
@@ -108,7 +128,7 @@ impl State {
     pub fn cancel_run(&mut self, id: RunId, now: Timestamp) -> Result<(), Refusal> {
         self.tick(now);
         let run = self.runs.get_mut(&id).ok_or(Refusal::NotFound)?;
-        run.open = false;
+        (run.open, run.waits) = (false, false);
         run.updated_at = now;
         for job in self.jobs.values_mut().filter(|job| job.run_id == id && !job.status.over()) {
             job.cancel_requested = true;
@@ -181,15 +201,30 @@ impl State {
         !run.open && self.jobs_of(run.id).all(|job| job.status.over())
     }
 
+    /// Returns whether a job of a run's current attempt has begun in it.
+    pub(in crate::github) fn begun(run: &Run, job: &Job) -> bool {
+        let attempt_began = run.attempt_started_at.unwrap_or(run.created_at);
+        job.attempt == run.attempt && job.started_at.is_some_and(|at| at >= attempt_began)
+    }
+
+    /// Takes the jobs that were queued since the last call: one for each run and change.
+    pub(in crate::github) fn take_queued(&mut self) -> Vec<QueuedJobs> {
+        std::mem::take(&mut self.queued)
+    }
+
     /// Returns whether a job is in the list of its attempt.
     pub(in crate::github) fn lists(&self, job: &Job) -> bool {
         let run = self.runs.get(&job.run_id).filter(|run| run.attempt == job.attempt);
         let began = run.and_then(|run| run.attempt_started_at);
         let ran = job.completed_at.zip(began).is_none_or(|(ended, began)| ended >= began);
-        self.behaviour.lists_carried_over || ran
+        let appeared = job.created_at + self.behaviour.job_list_delay <= self.now;
+        appeared && (self.behaviour.lists_carried_over || ran)
     }
 
     fn queue(&mut self, run: &Run, jobs: Vec<JobSpec>, now: Timestamp) {
+        if !jobs.is_empty() {
+            self.queued.push(QueuedJobs { repository: run.repository.clone(), run_id: run.id });
+        }
         for spec in jobs {
             let id = self.fresh_id();
             let ended = spec.hosted;

@@ -7,6 +7,8 @@ use proptest::prelude::*;
 
 use super::*;
 
+mod runs;
+
 const REPO: &str = "octo/app";
 
 struct Bench {

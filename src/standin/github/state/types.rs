@@ -277,6 +277,10 @@ pub struct Run {
     pub name: String,
     /// Whether jobs may still be added. An open run has not ended even when all its jobs have.
     pub open: bool,
+    /// Whether it waits for an approval of its next jobs, once it has no unfinished job: its status is then `waiting`
+    /// (docs.github.com, REST API, "List workflow runs for a repository", parameter `status`).
+    #[serde(default)]
+    pub waits: bool,
     /// When its first attempt was queued.
     pub created_at: Timestamp,
     /// When this attempt was queued.
@@ -301,6 +305,17 @@ pub struct Source {
     pub head_sha: String,
     /// The repository that the commit is in; empty for the run's own.
     pub head_repository: String,
+    /// Whether that repository was deleted: GitHub names none then.
+    pub head_repository_deleted: bool,
+}
+
+/// Jobs that were queued, as far as Runyard reads it of a webhook `workflow_job`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueuedJobs {
+    /// `owner/name`.
+    pub repository: String,
+    /// The run that they belong to.
+    pub run_id: RunId,
 }
 
 /// The commit at the head of the default branch of each repository.
@@ -313,6 +328,7 @@ impl Default for Source {
             head_branch: "main".into(),
             head_sha: HEAD.into(),
             head_repository: String::new(),
+            head_repository_deleted: false,
         }
     }
 }
