@@ -6,6 +6,7 @@ pub mod behaviour;
 mod call_counter;
 mod files;
 mod http;
+mod job_bell;
 mod library;
 pub mod listener;
 mod package;
@@ -20,6 +21,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use runyard_core::ports::JobBell;
 use tokio::net::TcpListener;
 use tokio::sync::broadcast;
 use tokio::task::JoinHandle;
@@ -175,6 +177,12 @@ impl StandIn {
     #[must_use]
     pub fn queued_jobs(&self) -> broadcast::Receiver<QueuedJobs> {
         self.shared.queued_jobs()
+    }
+
+    /// Returns the bell of queued jobs for an operator in the same process.
+    #[must_use]
+    pub fn job_bell(&self) -> Arc<dyn JobBell> {
+        Arc::new(job_bell::StandInBell::new(self.queued_jobs()))
     }
 
     /// Returns how often each call was answered since the start, refused and conditional ones included.

@@ -49,10 +49,6 @@ struct Site {
     used: f64,
     /// The jobs of each attempt of a run.
     jobs: BTreeMap<(String, String, u64), BTreeMap<u32, Vec<WorkflowJob>>>,
-    /// The runs whose commit is in a fork.
-    forks: BTreeSet<(String, String, u64)>,
-    /// How often each run, or a job of it, has changed.
-    updates: BTreeMap<(String, String, u64), u64>,
     /// Whether jobs that do not run in an attempt are left out of its list.
     lists_only_what_runs: bool,
     ends_of_life: BTreeMap<String, EndOfLife>,
@@ -97,11 +93,9 @@ impl Site {
         runners.push(Runner { id, name: name.to_owned(), online, busy: false, labels });
         Ok(id)
     }
+}
 
-    fn updated(&mut self, run: (String, String, u64)) {
-        *self.updates.entry(run).or_default() += 1;
-    }
-
+impl Site {
     fn rerun(&mut self, run: (String, String, u64), all: bool, now: Timestamp) -> Result<u32, GitHubError> {
         let unknown = || GitHubError::NotFound(format!("run {}", run.2));
         let attempt = match self.runs.get(&run).ok_or_else(unknown)? {
@@ -129,7 +123,6 @@ impl Site {
         });
         attempts.insert(attempt + 1, next.collect());
         self.began.insert(run.clone(), now);
-        self.updated(run.clone());
         self.runs.insert(run, RunState::Active { attempt: attempt + 1 });
         Ok(attempt + 1)
     }
@@ -217,26 +210,7 @@ impl FakeGitHub {
 
     /// How a run is.
     pub fn set_run(&self, owner: &str, name: &str, run_id: u64, state: RunState) {
-        let mut site = locked(&self.0.site);
-        let run = (owner.to_owned(), name.to_owned(), run_id);
-        site.updated(run.clone());
-        site.runs.insert(run, state);
-    }
-
-    /// Says that the commit of a run is in a fork.
-    pub fn set_fork(&self, owner: &str, name: &str, run_id: u64) {
-        locked(&self.0.site).forks.insert((owner.to_owned(), name.to_owned(), run_id));
-    }
-
-    /// Whether the commit of a run is in a fork.
-    pub fn is_fork(&self, owner: &str, name: &str, run_id: u64) -> bool {
-        locked(&self.0.site).forks.contains(&(owner.to_owned(), name.to_owned(), run_id))
-    }
-
-    /// How often a run, or a job of it, has changed.
-    pub fn updates(&self, owner: &str, name: &str, run_id: u64) -> u64 {
-        let run = (owner.to_owned(), name.to_owned(), run_id);
-        locked(&self.0.site).updates.get(&run).copied().unwrap_or_default()
+        locked(&self.0.site).runs.insert((owner.to_owned(), name.to_owned(), run_id), state);
     }
 
     /// Says that a run has the code of a fork.
@@ -269,7 +243,6 @@ impl FakeGitHub {
     pub fn add_job_late(&self, owner: &str, name: &str, run_id: u64, job: WorkflowJob) {
         let mut site = locked(&self.0.site);
         let run = (owner.to_owned(), name.to_owned(), run_id);
-        site.updated(run.clone());
         site.jobs.entry(run).or_default().entry(job.attempt).or_default().push(job);
     }
 
@@ -284,7 +257,6 @@ impl FakeGitHub {
     ) {
         let mut site = locked(&self.0.site);
         let run = (owner.to_owned(), name.to_owned(), run_id);
-        site.updated(run.clone());
         let jobs = site.jobs.entry(run).or_default().entry(attempt).or_default();
         jobs.iter_mut().filter(|job| job.attempt == attempt).for_each(&mut change);
     }

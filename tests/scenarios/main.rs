@@ -5,6 +5,7 @@
 
 mod a_boot_hangs;
 mod a_class_is_made_anew;
+mod a_label_is_enough;
 mod a_line_of_requests;
 mod a_machine_falls_silent;
 mod a_machine_is_interrupted;

@@ -1,6 +1,7 @@
 //! Does it hold with real processes? The programs as they are shipped, a real engine behind HTTP, and `kill -9`: one
 //! file per promise, and at the end of each the whole history of the table is held against the contract.
 
+mod by_label;
 mod demo;
 pub(crate) mod history;
 pub(crate) mod home;

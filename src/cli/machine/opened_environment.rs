@@ -17,6 +17,7 @@ use runyard_operator::wire;
 use runyard_operator::wire::{WireError, Wired};
 use runyard_standin::compute::LocalCompute;
 use runyard_standin::engine::{REGION, SECRET_KEY};
+use runyard_standin::github::StandIn;
 use runyard_standin::local_environment::{LocalEnvironment, LocalEnvironmentError, LocalEnvironmentOptions};
 use runyard_store::{DynamoStore, TableState};
 
@@ -69,6 +70,7 @@ pub(crate) fn classes() -> Vec<PoolSpec> {
         // Machines that serve one repository can have their runners registered ahead of claims.
         let spec = serde_json::json!({
             "resourceClass": class, "cpu": cpu, "mmem": mmem, "max": max, "sharing": {"by": "repository"}, "reuseWithin": "repository",
+            "queue": {"runLabels": true},
         });
         serde_json::from_value(spec).expect("a spec needs no more than that")
     };
@@ -105,7 +107,8 @@ pub(crate) async fn open(
     table(&store, &local, &config).await?;
     let classes = found_or_made(store.as_ref(), clock.as_ref(), first).await?;
     // Only one operator at a time uses the directory, so the lease of an earlier process is ours.
-    let wired = wire::build(&config, &sdk, &environment, "local".into())?;
+    let mut wired = wire::build(&config, &sdk, &environment, "local".into())?;
+    wired.ports.job_bell = local.standin.as_ref().map(StandIn::job_bell);
     let machines = wired.machines.clone().ok_or_else(|| not_local(&config))?;
     Ok(OpenedEnvironment { local, config, store, wired, machines, client, classes })
 }

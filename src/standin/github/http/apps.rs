@@ -1,7 +1,7 @@
 //! GitHub Apps over HTTP: the page that takes a manifest, the conversion of its code, and the calls of an App in its
 //! own name. Only the page is invented: it accepts the request that a browser would send after a person has agreed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use aws_lc_rs::encoding::AsDer;
 use aws_lc_rs::rsa::{KeyPair, KeySize};
@@ -19,7 +19,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::super::shared_state::{StandInFailure, secret};
-use super::super::state::{App, Installation, Manifest, Refusal};
+use super::super::state::{App, Installation, Manifest, Refusal, State as Everything};
 use super::rest::parse;
 use super::{Served, bearer, render};
 
@@ -36,6 +36,8 @@ pub(super) fn routes() -> Router<Served> {
         .route("/app/installations/{id}/access_tokens", post(access_token))
         .route("/orgs/{owner}/installation", get(installation))
         .route("/repos/{owner}/{repo}/installation", get(installation))
+        .route("/installation/repositories", get(repositories_of_installation))
+        .route("/user/repos", get(repositories_of_user))
 }
 
 #[derive(Deserialize)]
@@ -124,6 +126,41 @@ fn app_of(served: &Served, headers: &HeaderMap) -> Result<App, StandInFailure> {
     jsonwebtoken::decode::<Claims>(assertion, &DecodingKey::from_rsa_der(&key), &validation)
         .map_err(|_| Refusal::Unauthorized)?;
     Ok(app)
+}
+
+/// Lists the repositories that a token of an installation reaches.
+async fn repositories_of_installation(
+    State(served): State<Served>,
+    headers: HeaderMap,
+) -> Result<Json<Value>, StandInFailure> {
+    let token = bearer(&headers).ok_or(Refusal::Unauthorized)?;
+    let of_token = repositories(&served, |state, owner| state.token_reaches(token, owner))?;
+    Ok(Json(json!({"total_count": of_token.len(), "repositories": of_token})))
+}
+
+/// Lists the repositories of the owner of the API token: all of them.
+async fn repositories_of_user(
+    State(served): State<Served>,
+    headers: HeaderMap,
+) -> Result<Json<Value>, StandInFailure> {
+    if bearer(&headers) != Some(served.shared.api_token()) {
+        return Err(Refusal::Unauthorized.into());
+    }
+    Ok(Json(json!(repositories(&served, |_, _| true)?)))
+}
+
+/// Returns the repositories that have runs, of the owners that are visible. They all fit on one page.
+fn repositories(
+    served: &Served,
+    visible: impl Fn(&Everything, &str) -> bool,
+) -> Result<Vec<Value>, StandInFailure> {
+    let url = served.shared.url();
+    served.shared.read(|state| {
+        let owner = |name: &str| name.split('/').next().unwrap_or_default().to_owned();
+        let named: BTreeSet<&str> = state.all_runs().map(|run| run.repository.as_str()).collect();
+        let shown = named.into_iter().filter(|name| visible(state, &owner(name)));
+        shown.map(|name| render::whole_repository(&url, name)).take(100).collect()
+    })
 }
 
 async fn installations(
