@@ -47,7 +47,7 @@ pub use pool::{
     Counts, IDLE_SECONDS, IdleMachines, LEAST_IDLE_SECONDS, LabelMode, Pool, PoolOverride, PoolSpec,
     PoolStatus, Schedule,
 };
-pub use record::bounds::{MOST_RECORD_BYTES, bounded};
+pub use record::bounds::{MOST_MACHINES, MOST_RECORD_BYTES, bounded};
 pub use record::condition::{Condition, ConditionType};
 pub use record::event::{Event, EventType};
 pub use record::field::FieldError;
@@ -67,8 +67,8 @@ pub(crate) use record::time::after;
 pub use record::time::{Seconds, millis};
 pub use record::{Reading, Record, SCHEMA, Unreadable, Versioned, read};
 pub use request::{
-    Asked, Desired, Intent, LONGEST_RUNTIME_MINUTES, LONGEST_TIMEOUT_SECONDS, MOST_MACHINES, NewIntent,
-    Phase, ReleasedBy, Request, Status, TIMEOUT_SECONDS, UNWATCHED_RUNTIME_MINUTES, WATCHED_RUNTIME_MINUTES,
-    label, release, runner_name,
+    Asked, Desired, Intent, LONGEST_RUNTIME_MINUTES, LONGEST_TIMEOUT_SECONDS, NewIntent, Phase, ReleasedBy,
+    Request, Status, TIMEOUT_SECONDS, UNWATCHED_RUNTIME_MINUTES, WATCHED_RUNTIME_MINUTES, label, release,
+    runner_name,
 };
 pub use timing::Timing;

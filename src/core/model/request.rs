@@ -22,7 +22,7 @@ use crate::model::record::time::after;
 mod intents;
 mod row;
 
-pub use intents::{LONGEST_RUNTIME_MINUTES, LONGEST_TIMEOUT_SECONDS, MOST_MACHINES, NewIntent, release};
+pub use intents::{LONGEST_RUNTIME_MINUTES, LONGEST_TIMEOUT_SECONDS, NewIntent, release};
 
 words! {
     /// What the workflow wants now.

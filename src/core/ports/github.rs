@@ -1,5 +1,7 @@
 //! The GitHub port and its errors. An adapter serves one GitHub (github.com, a GitHub Enterprise Server, the local
 //! stand-in) and chooses its own credential.
+//!
+//! Over 400 lines: every call of the port and what it answers with.
 
 use std::collections::BTreeMap;
 use std::fmt;

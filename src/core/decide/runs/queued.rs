@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 use crate::model::{Asked, ClassName, PoolSpec, Repository, Request, RequestKey, RequestName, RunId, of_run};
 use crate::ports::github::{JobState, WorkflowJob, WorkflowRun};
 
-/// A label of a run that unfinished jobs have, and what becomes of it.
+/// A label of a run that jobs have which run or wait for a runner, and what becomes of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunLabel {
     /// The label, without a class's extra label behind it.
     pub label: String,
-    /// The unfinished jobs that have it.
+    /// The jobs that have it and run or wait for a runner.
     pub jobs: u32,
     /// Those of them that wait for a runner.
     pub queued: u32,
@@ -26,7 +26,7 @@ pub struct Wanted {
     pub name: RequestName,
     /// The class that the label names.
     pub class: ClassName,
-    /// How many machines: one for each unfinished job, within the limits of the class.
+    /// How many machines: one for each of these jobs, within the limits of the class.
     pub count: u32,
 }
 
@@ -66,7 +66,7 @@ struct Gathered<'a> {
     more: Vec<&'a str>,
 }
 
-/// Judges the labels of this run that its unfinished jobs have.
+/// Judges the labels of this run that its jobs have which run or wait for a runner.
 ///
 /// # Assumes
 /// `classes` are all classes of the yard, and `jobs` those of the run's latest attempt.
@@ -82,8 +82,9 @@ pub fn run_labels<'a>(
     for job in jobs {
         let waits = match job.state {
             JobState::Queued => 1,
-            JobState::Active => 0,
-            JobState::Succeeded | JobState::Failed | JobState::Ended => continue,
+            JobState::Active if job.runner.is_some() => 0,
+            // An active job without a runner waits for an approval, or for another run.
+            JobState::Active | JobState::Succeeded | JobState::Failed | JobState::Ended => continue,
         };
         let Some(own) = job.labels.iter().find_map(|label| of_run(label, &id)) else { continue };
         let own = base(own);

@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::{LabelMode, PoolSpec};
+use crate::model::record::bounds::MOST_MACHINES;
 use crate::model::record::field::FieldError;
 use crate::model::record::ids::{RequestName, RunId};
-use crate::model::request::MOST_MACHINES;
 
 /// The jobs that a class serves by their label alone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -3,6 +3,8 @@
 
 use super::item::{AttributeValue, Item, text_of};
 
+/// Most machines that one request may ask for.
+pub const MOST_MACHINES: u32 = 500;
 /// Most bytes of a record that workflows or machines write, as DynamoDB counts them.
 pub const MOST_RECORD_BYTES: usize = 64 * 1024;
 /// The keys of these records.

@@ -12,8 +12,6 @@ use crate::model::{
     UsageClass, Write, millis,
 };
 
-/// Most machines that one request may ask for.
-pub const MOST_MACHINES: u32 = 500;
 /// The longest that a machine may run for a request, in minutes: GitHub ends a workflow run after 35 days.
 pub const LONGEST_RUNTIME_MINUTES: u64 = 35 * 24 * 60;
 /// How long the request of a label that queued jobs have waits for its machines, in seconds: GitHub queues a job as

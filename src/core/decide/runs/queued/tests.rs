@@ -36,9 +36,12 @@ fn verdicts(run: &WorkflowRun, labels: &[&str], classes: &[PoolSpec]) -> Vec<Res
 }
 
 #[test]
-fn unfinished_jobs_of_a_label_are_counted_within_the_limits_of_the_class() {
+fn jobs_of_a_label_that_run_or_wait_for_a_runner_are_counted_within_limits() {
     let mut jobs: Vec<WorkflowJob> = (0..3).map(|_| job(&["41-small"], JobState::Queued)).collect();
-    jobs.push(job(&["41-SMALL"], JobState::Active));
+    let runner = Some("runyard-1".to_owned());
+    jobs.push(WorkflowJob { runner, ..job(&["41-SMALL"], JobState::Active) });
+    // One that waits for an approval.
+    jobs.push(job(&["41-small"], JobState::Active));
     for over in [JobState::Succeeded, JobState::Failed, JobState::Ended] {
         jobs.push(job(&["41-small"], over));
     }
