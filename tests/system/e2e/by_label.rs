@@ -44,7 +44,7 @@ async fn jobs_that_name_their_run_and_a_class_get_machines_without_a_job_that_as
 
     // A later job of the run finds its machines, and one of another class gets one of its own.
     let later = [job("deploy", &label), job("pack", &format!("{RUN}-large-1"))];
-    until("the jobs", async || client.github.jobs_queued(RUN, &later).await).await;
+    until("the jobs", async || client.github.jobs_added(RUN, &later).await).await;
     assert_eq!(ended(&client, 4).await, vec![json!("success"); 4]);
     assert_eq!(requests(&client).await.len(), 2);
 

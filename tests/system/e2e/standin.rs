@@ -52,10 +52,12 @@ impl GitHub {
 
     /// Makes sure that a run has jobs.
     pub(crate) async fn jobs_queued(&self, run: u64, jobs: &[Value]) -> Option<()> {
-        if self.jobs(run).await?.is_empty() {
-            self.post(&format!("/_workflow/runs/{run}/jobs"), &json!({"jobs": jobs, "open": true})).await?;
-        }
-        Some(())
+        if self.jobs(run).await?.is_empty() { self.jobs_added(run, jobs).await } else { Some(()) }
+    }
+
+    /// Queues jobs of a run that may have some.
+    pub(crate) async fn jobs_added(&self, run: u64, jobs: &[Value]) -> Option<()> {
+        self.post(&format!("/_workflow/runs/{run}/jobs"), &json!({"jobs": jobs, "open": true})).await
     }
 
     /// The jobs of a run.

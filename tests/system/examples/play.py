@@ -257,6 +257,20 @@ def needs_of(job):
     return [needs] if isinstance(needs, str) else needs
 
 
+def label_only(yard):
+    """A workflow without a job that asks: its labels name its run and a class."""
+    path, run_id = ROOT / "examples/label-only.yml", 401
+    yard.call("", {"repository": REPOSITORY, "run_id": run_id, "open": True})
+    play = Play(yard, path, run_id)
+    play.play()
+    assert play.called == [], play.called
+    asked = [one for one in yard.verb("get", "requests", "--all") if str(one["runId"]) == str(run_id)]
+    assert [(one["asked"], one["name"], one["count"]) for one in asked] == [("job", "small", 2)], asked
+    yard.call(f"/{run_id}/jobs", {"open": False})
+    until(f"{path.name}: the operator to take the machines back", lambda: yard.given_back(run_id))
+    print(f"{path.name}: its jobs made {len(play.noted())} calls, nobody asked for machines, and all came back", flush=True)
+
+
 def pull_requests(yard):
     """The pair of workflows for pull requests: one of the repository's own branches, and one of a fork."""
     own, lends = ROOT / "config/workflows/pull-requests.yml", ROOT / "config/workflows/forks.yml"
@@ -306,7 +320,7 @@ def run_again(yard):
 
 def main():
     with tempfile.TemporaryDirectory() as scratch, Yard(scratch).up() as yard:
-        pools = "".join(f"- {{resourceClass: {name}, cpu: 1, mmem: 1024, max: 4}}\n" for name in CLASSES)
+        pools = "".join(f"- {{resourceClass: {name}, cpu: 1, mmem: 1024, max: 4, queue: {{runLabels: true}}}}\n" for name in CLASSES)
         yard.verb("apply", "-f", "-", given="pools:\n" + pools)
         workflows = [ROOT / "config/workflows/example.yml"]
         workflows += [ROOT / f"examples/{name}.yml" for name in ("matrix", "two-pools", "containers", "kept-caches")]
@@ -321,6 +335,7 @@ def main():
 
         pull_requests(yard)
         run_again(yard)
+        label_only(yard)
 
 
 if __name__ == "__main__":
