@@ -265,7 +265,9 @@ def label_only(yard):
     play.play()
     assert play.called == [], play.called
     asked = [one for one in yard.verb("get", "requests", "--all") if str(one["runId"]) == str(run_id)]
-    assert [(one["asked"], one["name"], one["count"]) for one in asked] == [("job", "small", 2)], asked
+    assert [(one["asked"], one["name"]) for one in asked] == [("job", "small")], asked
+    # One machine may have run both jobs before the operator looked.
+    assert asked[0]["count"] in (1, 2), asked
     yard.call(f"/{run_id}/jobs", {"open": False})
     until(f"{path.name}: the operator to take the machines back", lambda: yard.given_back(run_id))
     print(f"{path.name}: its jobs made {len(play.noted())} calls, nobody asked for machines, and all came back", flush=True)
