@@ -16,6 +16,7 @@ use tokio::sync::Mutex;
 
 use super::client::{Client, Question};
 use super::errors::Call;
+use super::paging::PAGE_SIZE;
 use super::wire::{InstallationBody, InstallationTokenRequest, ListedInstallation, TokenBody};
 use crate::github::errors::SetupError;
 use crate::ports::github::{GitHubError, Scope};
@@ -213,29 +214,30 @@ impl Authenticator {
     }
 
     /// Returns the accounts in which the App is installed, each with a cached token; none where the credential is no App.
-    /// An installation that is suspended, or whose token GitHub refuses, is left out.
+    /// An account that is suspended, or for which GitHub mints no token, is left out: it hides no other.
     pub(super) async fn accounts(&self, client: &Client) -> Result<Option<Vec<String>>, GitHubError> {
         let Credential::App(key) = &self.credential else { return Ok(None) };
         let mut accounts = Vec::new();
         for page in 1..=MAX_PAGES {
             let assertion = key.signed((client.clock)())?;
             let mut url = address(client, &["app", "installations"])?;
-            url.query_pairs_mut().append_pair("per_page", "100").append_pair("page", &page.to_string());
+            url.query_pairs_mut()
+                .append_pair("per_page", &PAGE_SIZE.to_string())
+                .append_pair("page", &page.to_string());
             let question = Question::new(Call::Read, Method::GET, url);
             let listed: Vec<ListedInstallation> = client.ask_json(&question, Some(&assertion)).await?;
-            let last = listed.len() < 100;
+            let last = (listed.len() as u64) < PAGE_SIZE;
             for installation in listed.into_iter().filter(|one| one.suspended_at.is_none()) {
                 let owner = installation.account.login.to_ascii_lowercase();
                 let slot = self.slot(&Scope::Organization { owner: owner.clone() }).await;
                 let mut cached = slot.lock().await;
-                if cached.is_none() {
+                if fresh(cached.as_ref(), client).is_none() {
                     match mint_in(client, &assertion, &installation.installation, self.reruns).await {
                         Ok(token) => *cached = Some(token),
-                        Err(error @ (GitHubError::Denied(_) | GitHubError::NotFound(_))) => {
-                            tracing::debug!(%owner, %error, "an installation of the App gives no token");
+                        Err(error) => {
+                            tracing::warn!(%owner, %error, "the repositories of an installation cannot be listed");
                             continue;
                         }
-                        Err(error) => return Err(error),
                     }
                 }
                 accounts.push(owner);
@@ -257,11 +259,11 @@ impl Authenticator {
     ) -> Result<String, GitHubError> {
         let slot = self.slot(scope).await;
         let mut cached = slot.lock().await;
-        let now = (client.clock)();
-        if let Some(token) = cached.as_ref().filter(|t| now + RENEW_BEFORE_END < t.expires_at) {
+        if let Some(token) = fresh(cached.as_ref(), client) {
             return Ok(token.token.clone());
         }
         *cached = None;
+        let now = (client.clock)();
         let signing = key.current();
         let mut minted = mint(client, &key.assertion(&signing, now)?, scope, self.reruns).await;
         if let Err(GitHubError::Denied(_)) = &minted
@@ -274,6 +276,11 @@ impl Authenticator {
         *cached = Some(minted);
         Ok(secret)
     }
+}
+
+/// Returns a token that a call started with it can still use to its end.
+fn fresh<'a>(token: Option<&'a TokenBody>, client: &Client) -> Option<&'a TokenBody> {
+    token.filter(|token| (client.clock)() + RENEW_BEFORE_END < token.expires_at)
 }
 
 async fn mint(

@@ -28,7 +28,7 @@ struct OfInstallation {
 }
 
 impl RestGitHub {
-    /// Lists every repository that may have runs.
+    /// Lists every repository that may have runs. An account whose list cannot be read is left out: it hides no other.
     pub(super) async fn visible_repositories(&self) -> Result<Vec<Repository>, GitHubError> {
         let mut found = Vec::new();
         match self.auth.accounts(&self.client).await? {
@@ -36,7 +36,12 @@ impl RestGitHub {
                 for owner in accounts {
                     let scope = Scope::Organization { owner };
                     let list = |page: OfInstallation| page.repositories;
-                    found.extend(self.named(&scope, &["installation", "repositories"], list).await?);
+                    match self.named(&scope, &["installation", "repositories"], list).await {
+                        Ok(named) => found.extend(named),
+                        Err(error) => {
+                            tracing::warn!(?scope, %error, "the repositories of an account cannot be listed")
+                        }
+                    }
                 }
             }
             None => {

@@ -171,6 +171,46 @@ async fn an_app_that_is_not_installed_is_not_found_and_one_suspended_is_denied()
     assert!(matches!(&denied, GitHubError::Denied(text) if text.contains("suspended")), "{denied}");
 }
 
+#[tokio::test]
+async fn the_repositories_of_one_account_are_listed_whatever_happens_to_another() {
+    let app = TestApp::new();
+    let listed = |names: &[&str]| {
+        let named: Vec<_> = names.iter().map(|name| json!({"full_name": name, "archived": false})).collect();
+        json(200, json!({"total_count": named.len(), "repositories": named}))
+    };
+    let gone = json!({"full_name": "octo/old", "archived": true});
+    let installed = json!([
+        {"id": 97, "account": {"login": "broken"}},
+        {"id": 98, "account": {"login": "away"}, "suspended_at": "2026-01-01T00:00:00Z"},
+        {"id": 99, "account": {"login": "Octo"}},
+        {"id": 100, "account": {"login": "dark"}},
+    ]);
+    let of_octo = json!({"total_count": 2, "repositories": [{"full_name": "Octo/app"}, gone]});
+    let server = Scripted::serve(vec![
+        json(200, installed.clone()),
+        say(500, &[JSON], r#"{"message":"Server Error"}"#),
+        installation_token("octo", IN_AN_HOUR),
+        installation_token("dark", IN_AN_HOUR),
+        json(200, of_octo),
+        say(502, &["content-type: text/html"], "<html>"),
+        // An hour later the tokens have run out; `/orgs/…/installation` is not asked, which knows no person's account.
+        json(200, json!([{"id": 99, "account": {"login": "octo"}}])),
+        installation_token("again", "2026-03-01T15:00:00Z"),
+        listed(&["octo/app", "octo/new"]),
+    ])
+    .await;
+    let time = Arc::new(Mutex::new(now()));
+    let read = Arc::clone(&time);
+    let clock: Clock = Arc::new(move || *read.lock().unwrap());
+    let origin = ApiUrl::parse(&server.url).unwrap();
+    let github = RestGitHub::new(origin, app.credential(), Duration::from_secs(2), clock).unwrap();
+    let names =
+        |found: Vec<crate::model::Repository>| found.iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(names(github.repositories().await.unwrap()), ["Octo/app"]);
+    *time.lock().unwrap() = "2026-03-01T13:30:00Z".parse().unwrap();
+    assert_eq!(names(github.repositories().await.unwrap()), ["octo/app", "octo/new"]);
+}
+
 fn refused() -> Reply {
     say(401, &[JSON], r#"{"message":"A JSON web token could not be decoded"}"#)
 }
