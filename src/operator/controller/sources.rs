@@ -3,5 +3,6 @@
 pub(crate) mod doorbell;
 pub(crate) mod follow;
 pub(crate) mod job_bell;
+mod listen;
 pub(crate) mod notices;
 pub(crate) mod sweep;

@@ -3,9 +3,10 @@
 
 use std::time::Duration;
 
-use tokio::time::Instant;
+use async_trait::async_trait;
 use tokio_util::sync::CancellationToken;
 
+use super::listen::{Listener, listen};
 use crate::controller::{Bell, ordered_watch};
 use crate::ports::QueueError;
 
@@ -18,66 +19,40 @@ const PAUSES: [Duration; 5] = [
     Duration::from_millis(150),
     Duration::from_millis(150),
 ];
-/// A wait without a ring lasts longer than this, unless the service does not wait.
-const SHORT: Duration = Duration::from_secs(1);
-/// First pause after a failure.
-const PAUSE: Duration = Duration::from_secs(1);
-/// Longest such pause.
-const PAUSE_MOST: Duration = Duration::from_secs(300);
-
 /// Listens until stopped.
 pub(crate) async fn run(
     bell: Bell,
-    mut lease: ordered_watch::Receiver<Option<u64>>,
+    lease: ordered_watch::Receiver<Option<u64>>,
     shutdown: CancellationToken,
 ) {
-    let listening = async {
-        let mut pause = PAUSE;
-        let mut reported: Option<QueueError> = None;
-        loop {
-            if lease.until(Option::is_some).await.is_err() {
-                return;
-            }
-            let begun = Instant::now();
-            match bell.port.rung().await {
-                Ok(true) => {
-                    (pause, reported) = (PAUSE, None);
-                    for after in PAUSES {
-                        bell.look.send_replace(());
-                        tokio::time::sleep(after).await;
-                    }
-                }
-                Ok(false) => {
-                    (pause, reported) = (PAUSE, None);
-                    if begun.elapsed() < SHORT {
-                        tokio::time::sleep(SHORT).await;
-                    }
-                }
-                Err(error) => {
-                    if reported.as_ref() != Some(&error) {
-                        report(&error);
-                    }
-                    reported = Some(error);
-                    tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(PAUSE_MOST);
-                }
-            }
-        }
-    };
-    let _ = shutdown.run_until_cancelled(listening).await;
+    listen(bell, lease, shutdown).await;
 }
 
-/// Logs a failure of the doorbell. Only time is lost: the watch sees every intent at its next look.
-fn report(error: &QueueError) {
-    match error {
-        QueueError::Missing => tracing::info!(
-            "there is no queue of the doorbell; intents are seen at the next look at the stream; `runyard init` makes it"
-        ),
-        QueueError::NoService(why) => tracing::info!(%why, "no doorbell: no SQS there"),
-        QueueError::Throttled
-        | QueueError::Unreachable(_)
-        | QueueError::Denied(_)
-        | QueueError::Invalid(_) => tracing::warn!(%error, "the doorbell cannot be heard"),
+#[async_trait]
+impl Listener for Bell {
+    async fn hear(&mut self) -> Result<bool, QueueError> {
+        let rung = self.port.rung().await?;
+        if rung {
+            for after in PAUSES {
+                self.look.send_replace(());
+                tokio::time::sleep(after).await;
+            }
+        }
+        Ok(rung)
+    }
+
+    /// Only time is lost: the watch sees every intent at its next look.
+    fn report(&self, error: &QueueError) {
+        match error {
+            QueueError::Missing => tracing::info!(
+                "there is no queue of the doorbell; intents are seen at the next look at the stream; `runyard init` makes it"
+            ),
+            QueueError::NoService(why) => tracing::info!(%why, "no doorbell: no SQS there"),
+            QueueError::Throttled
+            | QueueError::Unreachable(_)
+            | QueueError::Denied(_)
+            | QueueError::Invalid(_) => tracing::warn!(%error, "the doorbell cannot be heard"),
+        }
     }
 }
 
@@ -86,10 +61,10 @@ mod tests {
     use std::collections::VecDeque;
     use std::sync::{Arc, Mutex};
 
-    use async_trait::async_trait;
-
     use tokio::sync::watch;
+    use tokio::time::Instant;
 
+    use super::super::listen::{PAUSE_MOST, SHORT};
     use super::*;
     use crate::ports::Doorbell;
 

@@ -1,74 +1,54 @@
 //! Waits, while this operator holds the lease, for GitHub's word that jobs were queued, and passes on the repositories.
 
 use std::sync::Arc;
-use std::time::Duration;
 
+use async_trait::async_trait;
 use tokio::sync::mpsc;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::listen::{Listener, listen};
 use crate::controller::ordered_watch;
 use crate::model::Repository;
 use crate::ports::{JobBell, QueueError};
 
-/// A wait without a ring lasts longer than this, unless the service does not wait.
-const SHORT: Duration = Duration::from_secs(1);
-/// First pause after a failure.
-const PAUSE: Duration = Duration::from_secs(1);
-/// Longest such pause.
-const PAUSE_MOST: Duration = Duration::from_secs(300);
-
 /// Listens until stopped. Rings that come faster than they can be passed on are dropped.
 pub(crate) async fn run(
     bell: Arc<dyn JobBell>,
-    mut lease: ordered_watch::Receiver<Option<u64>>,
+    lease: ordered_watch::Receiver<Option<u64>>,
     rings: mpsc::Sender<Repository>,
     shutdown: CancellationToken,
 ) {
-    let listening = async {
-        let mut pause = PAUSE;
-        let mut reported: Option<QueueError> = None;
-        while !rings.is_closed() {
-            if lease.until(Option::is_some).await.is_err() {
-                return;
-            }
-            let begun = Instant::now();
-            match bell.queued().await {
-                Ok(repositories) => {
-                    (pause, reported) = (PAUSE, None);
-                    let none = repositories.is_empty();
-                    for repository in repositories {
-                        let _ = rings.try_send(repository);
-                    }
-                    if none && begun.elapsed() < SHORT {
-                        tokio::time::sleep(SHORT).await;
-                    }
-                }
-                Err(error) => {
-                    if reported.as_ref() != Some(&error) {
-                        report(&error);
-                    }
-                    reported = Some(error);
-                    tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(PAUSE_MOST);
-                }
-            }
-        }
-    };
-    let _ = shutdown.run_until_cancelled(listening).await;
+    listen(QueuedJobs { bell, rings }, lease, shutdown).await;
 }
 
-/// Logs a failure. Only time is lost: the next lookup finds the jobs.
-fn report(error: &QueueError) {
-    match error {
-        QueueError::Missing | QueueError::NoService(_) => {
-            tracing::debug!(%error, "nobody passes on that jobs were queued; lookups find them");
+struct QueuedJobs {
+    bell: Arc<dyn JobBell>,
+    rings: mpsc::Sender<Repository>,
+}
+
+#[async_trait]
+impl Listener for QueuedJobs {
+    async fn hear(&mut self) -> Result<bool, QueueError> {
+        let repositories = self.bell.queued().await?;
+        let heard = !repositories.is_empty();
+        for repository in repositories {
+            let _ = self.rings.try_send(repository);
         }
-        QueueError::Throttled
-        | QueueError::Unreachable(_)
-        | QueueError::Denied(_)
-        | QueueError::Invalid(_) => {
-            tracing::warn!(%error, "the queue of GitHub's queued jobs cannot be read")
+        Ok(heard)
+    }
+
+    /// Only time is lost: the next lookup finds the jobs.
+    fn report(&self, error: &QueueError) {
+        match error {
+            QueueError::Missing | QueueError::NoService(_) => {
+                tracing::debug!(%error, "nobody passes on that jobs were queued; lookups find them");
+            }
+            QueueError::Throttled
+            | QueueError::Unreachable(_)
+            | QueueError::Denied(_)
+            | QueueError::Invalid(_) => {
+                tracing::warn!(%error, "the queue of GitHub's queued jobs cannot be read")
+            }
         }
     }
 }
@@ -78,8 +58,7 @@ mod tests {
     use std::collections::VecDeque;
     use std::sync::Mutex;
 
-    use async_trait::async_trait;
-
+    use super::super::listen::SHORT;
     use super::*;
 
     struct Scripted(Mutex<VecDeque<Result<Vec<Repository>, QueueError>>>);
