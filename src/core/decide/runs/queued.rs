@@ -9,8 +9,8 @@ use crate::ports::github::{JobState, WorkflowJob, WorkflowRun};
 /// A label of a run that jobs have which run or wait for a runner, and what becomes of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunLabel {
-    /// The label, without a class's extra label behind it.
-    pub label: String,
+    /// The part of the label behind the run id, in lower case and without a class's extra label.
+    pub name: String,
     /// The jobs that have it and run or wait for a runner.
     pub jobs: u32,
     /// Those of them that wait for a runner.
@@ -94,18 +94,17 @@ pub fn run_labels<'a>(
         let more = job.labels.iter().map(String::as_str).filter(|label| of_run(label, &id) != Some(own));
         gathered.more.extend(more);
     }
-    let judged = found.into_iter().map(|(rest, gathered)| RunLabel {
-        label: format!("{id}-{rest}"),
+    let judged = found.into_iter().map(|(name, gathered)| RunLabel {
         jobs: gathered.jobs,
         queued: gathered.queued,
-        verdict: verdict(run, repository, &rest, &gathered, classes.clone()),
+        verdict: verdict(run, repository, &name, &gathered, classes.clone()),
+        name,
     });
     judged.collect()
 }
 
 /// Returns the id of a run as the records have it.
-#[must_use]
-pub fn run_id(run: &WorkflowRun) -> RunId {
+fn run_id(run: &WorkflowRun) -> RunId {
     RunId::parse(&run.id.to_string()).expect("a number is a run id")
 }
 

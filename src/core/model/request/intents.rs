@@ -8,8 +8,8 @@ use jiff::Timestamp;
 use super::{Asked, Desired, Intent, Request, Status, TIMEOUT_SECONDS};
 use crate::model::record::item_of;
 use crate::model::{
-    AttributeValue, ClassName, Guard, InstanceTypes, Item, LabelSuffix, Record, Repository, RequestKey, Uid,
-    UsageClass, Write, millis,
+    AttributeValue, ClassName, Guard, InstanceTypes, Item, LabelSuffix, Record, RequestKey, Uid, UsageClass,
+    Write, millis,
 };
 
 /// The longest that a machine may run for a request, in minutes: GitHub ends a workflow run after 35 days.
@@ -39,21 +39,47 @@ pub struct NewIntent {
 }
 
 impl NewIntent {
+    /// Returns an intent for this many machines of a class, with the contract's defaults.
+    pub const fn of(resource_class: ClassName, count: u32) -> Self {
+        Self {
+            resource_class,
+            count,
+            min_count: None,
+            usage_class: None,
+            on_demand_fallback: false,
+            allowed_instance_types: None,
+            max_runtime_minutes: None,
+            timeout_seconds: None,
+            asked: Asked::Verb,
+            trial: false,
+            label_suffix: None,
+            priority: None,
+        }
+    }
+
     /// Builds the new record: the given values, and nothing where a default holds. Its key has the repository in lower
     /// case.
     pub fn item(self, id: &RequestKey, uid: Uid, now: Timestamp) -> Item {
-        let now = millis(now);
         let (given_min, given_timeout) = (self.min_count, self.timeout_seconds);
+        let request = self.request(id, uid, now);
+        let mut row = request.to_row();
+        // A given number stays, even if it is the current default.
+        (row.min_count, row.timeout_seconds) = (given_min, given_timeout);
+        item_of::<Request>(&request.key(), &row)
+    }
+
+    fn request(self, id: &RequestKey, uid: Uid, now: Timestamp) -> Request {
+        let now = millis(now);
         let intent = Intent {
             repository: id.repository.clone(),
             resource_class: self.resource_class.to_string(),
             count: self.count,
-            min_count: given_min.unwrap_or(self.count),
+            min_count: self.min_count.unwrap_or(self.count),
             usage_class: self.usage_class,
             on_demand_fallback: self.on_demand_fallback,
             allowed_instance_types: self.allowed_instance_types,
             max_runtime_minutes: self.max_runtime_minutes,
-            timeout_seconds: given_timeout.unwrap_or(TIMEOUT_SECONDS),
+            timeout_seconds: self.timeout_seconds.unwrap_or(TIMEOUT_SECONDS),
             label_suffix: self.label_suffix,
             priority: self.priority,
             desired: Desired::Provisioned,
@@ -64,7 +90,7 @@ impl NewIntent {
             asked: self.asked,
             trial: self.trial,
         };
-        let request = Request {
+        Request {
             id: RequestKey { repository: id.repository.folded(), ..id.clone() },
             intent,
             written: None,
@@ -72,11 +98,7 @@ impl NewIntent {
             uid: Some(uid),
             version: 1,
             updated_at: Some(now),
-        };
-        let mut row = request.to_row();
-        // A given number stays, even if it is the current default.
-        (row.min_count, row.timeout_seconds) = (given_min, given_timeout);
-        item_of::<Request>(&request.key(), &row)
+        }
     }
 }
 
@@ -113,44 +135,10 @@ impl Request {
 impl Request {
     /// Builds the request of a label that queued jobs have, for this many machines; one of them is enough.
     #[must_use]
-    pub fn asked_by_job(
-        id: &RequestKey,
-        repository: &Repository,
-        class: &ClassName,
-        count: u32,
-        uid: Uid,
-        now: Timestamp,
-    ) -> Self {
-        let now = millis(now);
-        let intent = Intent {
-            repository: repository.clone(),
-            resource_class: class.to_string(),
-            count,
-            min_count: 1,
-            usage_class: None,
-            on_demand_fallback: false,
-            allowed_instance_types: None,
-            max_runtime_minutes: None,
-            timeout_seconds: QUEUED_SECONDS,
-            label_suffix: None,
-            priority: None,
-            desired: Desired::Provisioned,
-            generation: 1,
-            created_at: Some(now),
-            fail_requested_at: None,
-            fail_requested_by: None,
-            asked: Asked::Job,
-            trial: false,
-        };
-        Self {
-            id: id.clone(),
-            intent,
-            written: None,
-            status: Status::default(),
-            uid: Some(uid),
-            version: 1,
-            updated_at: Some(now),
-        }
+    pub fn asked_by_job(id: &RequestKey, class: &ClassName, count: u32, uid: Uid, now: Timestamp) -> Self {
+        let (min_count, timeout_seconds) = (Some(1), Some(QUEUED_SECONDS));
+        let intent = NewIntent::of(class.clone(), count);
+        NewIntent { min_count, timeout_seconds, asked: Asked::Job, ..intent }.request(id, uid, now)
     }
 
     /// Writes a higher count into the intent, which the operator accepts like that of a workflow.
@@ -179,20 +167,7 @@ mod tests {
     use crate::testing::{ask, at};
 
     fn intent() -> NewIntent {
-        NewIntent {
-            resource_class: "linux".parse().unwrap(),
-            count: 2,
-            min_count: None,
-            usage_class: None,
-            on_demand_fallback: false,
-            allowed_instance_types: None,
-            max_runtime_minutes: None,
-            timeout_seconds: None,
-            asked: Asked::Verb,
-            trial: false,
-            label_suffix: None,
-            priority: None,
-        }
+        NewIntent::of("linux".parse().unwrap(), 2)
     }
 
     #[test]

@@ -27,9 +27,8 @@ mod schedule;
 mod tests;
 mod unfinished;
 
-use known::{Repo, repo_of};
+use known::{Repo, Requests, repo_of};
 use queued::Seen;
-use reruns::FAILURES;
 use schedule::{Look, Schedule, TICK, interval};
 use unfinished::{Held, Unfinished, held};
 
@@ -40,9 +39,11 @@ const KNOWN: Duration = Duration::from_secs(5);
 /// How often an operator that does not lead checks whether it does.
 const STANDBY: Duration = Duration::from_secs(1);
 /// How often the repositories are listed that classes admit by a pattern.
-const REPOSITORIES: Duration = Duration::from_secs(24 * 3600);
+const REPOSITORIES: Duration = Duration::from_secs(3600);
 /// The same after a failure.
 const REPOSITORIES_AGAIN: Duration = Duration::from_secs(600);
+/// How many runs of a repository may fail in one lookup: each may take a call's whole deadline, and others wait.
+const FAILURES: usize = 3;
 /// The minimum interval between two rings about repositories that nobody knows.
 const STRANGERS: Duration = Duration::from_secs(2);
 
@@ -211,13 +212,7 @@ impl RunWatch {
         let now = self.clock.elapsed();
         let wait = match looked.map_err(|error| held(&look, error)) {
             Ok(()) => self.interval(&look, known),
-            Err(Held::Look) => {
-                // A repository that rang and is not there is forgotten.
-                if let Look::Repository(repo) = &look {
-                    self.memory.rung.remove(repo);
-                }
-                self.duties.every
-            }
+            Err(Held::Look) => self.duties.every,
             Err(Held::Account(pause)) => {
                 schedule.rest_account(look.owner(), now + pause);
                 pause
@@ -240,54 +235,71 @@ impl RunWatch {
         }
     }
 
-    /// Looks at the runs of a repository: one list, a call for each run that has requests and is not listed, and the
-    /// jobs of runs that may need machines.
+    /// Looks at the runs of a repository: one list, and each run that is listed or has open requests. Runs that failed
+    /// come after the others, the most recent failure last: each may take a call's whole deadline.
     async fn repository(&mut self, repo: &Repo, known: &Known) -> Result<(), Unfinished> {
-        let complete = self.memory.seen.entry(repo.clone()).or_default().look();
-        let listed = if complete { Listed::Open } else { Listed::Running };
-        let open = self.github.open_runs(&repo.0, &repo.1, listed).await?;
-        let ended = self.ended(repo, &open, known).await;
-        let again = match &ended {
-            Err(error) if !error.is_of_one_run() => return ended,
-            Ok(()) | Err(_) if self.duties.reruns => self.reruns(repo, &open, known).await,
-            Ok(()) | Err(_) => Ok(()),
-        };
-        if let Err(error) = &again
-            && !error.is_of_one_run()
-        {
-            return again;
-        }
-        let queued = self.queued(repo, &open, complete, known).await;
-        ended.and(again).and(queued)
-    }
-
-    /// Releases the requests of runs that are over, and writes the workflows of the others into their requests.
-    async fn ended(&self, repo: &Repo, open: &[WorkflowRun], known: &Known) -> Result<(), Unfinished> {
-        let mut failed = Vec::new();
-        for (number, requests) in known.runs_of(repo) {
-            if failed.len() == FAILURES || !requests.values().any(|held| held.live) {
-                continue;
-            }
-            if let Some(run) = open.iter().find(|run| run.id == number) {
-                self.end(requests, RunState::Active { attempt: run.attempt }).await?;
-                self.note_workflow(run, requests).await?;
-                continue;
-            }
-            match self.github.run(&repo.0, &repo.1, number, Waiting::Nobody).await {
-                Ok(state) => self.end(requests, state).await?,
-                Err(error @ GitHubError::NotFound(_)) => {
-                    tracing::debug!(run = number, %error, "GitHub does not know a run; this does not end its request");
+        let seen = self.memory.seen.entry(repo.clone()).or_default();
+        let listed = if seen.look() { Listed::Open } else { Listed::Running };
+        let open = match self.github.open_runs(&repo.0, &repo.1, listed).await {
+            Ok(open) => open,
+            Err(error) => {
+                // A repository that rang and is not there is forgotten.
+                if let GitHubError::NotFound(_) = &error {
+                    self.memory.rung.remove(repo);
                 }
-                Err(error) => {
-                    let error = Unfinished::from(error);
-                    if !error.is_of_one_run() {
-                        return Err(error);
-                    }
+                return Err(error.into());
+            }
+        };
+        let now = self.clock.elapsed();
+        self.memory.seen.entry(repo.clone()).or_default().note(&open, listed, now);
+        let open: BTreeMap<u64, WorkflowRun> = open.into_iter().map(|run| (run.id, run)).collect();
+        let live = known.runs_of(repo).filter(|(_, requests)| requests.values().any(|held| held.live));
+        let numbers: BTreeSet<u64> = open.keys().copied().chain(live.map(|(number, _)| number)).collect();
+        let mut numbers: Vec<u64> = numbers.into_iter().collect();
+        numbers.sort_by_key(|number| self.memory.failed_at.get(number).copied());
+        let mut failed = Vec::new();
+        for number in numbers {
+            match self.one(repo, number, open.get(&number), known).await {
+                Ok(()) => drop(self.memory.failed_at.remove(&number)),
+                Err(error) if error.is_of_one_run() => {
+                    tracing::warn!(run = number, %error, "a run could not be looked at");
+                    self.memory.failed_at.insert(number, self.clock.elapsed());
                     failed.push(error);
                 }
+                Err(error) => return Err(error),
+            }
+            if failed.len() == FAILURES {
+                break;
             }
         }
         failed.pop().map_or(Ok(()), Err)
+    }
+
+    /// Releases the requests of a run that is over; of another, writes its workflow into its requests, and makes the
+    /// requests of a later attempt and of queued jobs.
+    async fn one(
+        &mut self,
+        repo: &Repo,
+        number: u64,
+        listed: Option<&WorkflowRun>,
+        known: &Known,
+    ) -> Result<(), Unfinished> {
+        let none = Requests::new();
+        let requests = known.runs.get(repo).and_then(|runs| runs.get(&number)).unwrap_or(&none);
+        let Some(run) = listed else {
+            return match self.github.run(&repo.0, &repo.1, number, Waiting::Nobody).await {
+                Ok(state) => Ok(self.end(requests, state).await?),
+                // This does not end its requests.
+                Err(GitHubError::NotFound(_)) => Ok(()),
+                Err(error) => Err(error.into()),
+            };
+        };
+        self.end(requests, RunState::Active { attempt: run.attempt }).await?;
+        self.note_workflow(run, requests).await?;
+        if self.duties.reruns {
+            self.attempts(repo, run, requests).await?;
+        }
+        self.queued(repo, run, requests, known).await
     }
 }
 

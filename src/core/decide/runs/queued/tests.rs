@@ -55,10 +55,10 @@ fn jobs_of_a_label_that_run_or_wait_for_a_runner_are_counted_within_limits() {
     ] {
         let found = judged(&run(), &jobs, &[class("small", more)]);
         let [first, second] = found.as_slice() else { panic!("{found:?}") };
-        assert_eq!((first.label.as_str(), first.jobs, first.queued), ("41-small", 4, 3));
+        assert_eq!((first.name.as_str(), first.jobs, first.queued), ("small", 4, 3));
         let wanted = Wanted { name: "small".parse().unwrap(), class: "small".parse().unwrap(), count };
         assert_eq!(first.verdict, Ok(wanted));
-        assert_eq!((second.label.as_str(), second.jobs), ("41-small-2", 1));
+        assert_eq!((second.name.as_str(), second.jobs), ("small-2", 1));
     }
 }
 
@@ -114,13 +114,13 @@ fn a_class_serves_its_repositories_its_own_code_and_its_own_labels() {
 fn asked(count: u32) -> Request {
     let key = key_of(&run(), &"Acme/Web".parse().unwrap(), &"small".parse().unwrap());
     let uid: Uid = "u-1".parse().unwrap();
-    Request::asked_by_job(&key, &"Acme/Web".parse().unwrap(), &"small".parse().unwrap(), count, uid, at(0))
+    Request::asked_by_job(&key, &"small".parse().unwrap(), count, uid, at(0))
 }
 
 #[test]
 fn a_count_is_raised_and_never_lowered() {
     let label =
-        |jobs, queued| RunLabel { label: "41-small".into(), jobs, queued, verdict: Err(Unserved::NoClass) };
+        |jobs, queued| RunLabel { name: "small".into(), jobs, queued, verdict: Err(Unserved::NoClass) };
     let wants = |count| Wanted { name: "small".parse().unwrap(), class: "small".parse().unwrap(), count };
     let request = asked(2);
     assert_eq!(for_label(&label(1, 1), &wants(1), None), ForLabel::Create);
@@ -137,8 +137,7 @@ fn a_count_is_raised_and_never_lowered() {
 
 #[test]
 fn what_a_workflow_asked_for_or_is_over_is_left_alone() {
-    let label =
-        |queued| RunLabel { label: "41-small".into(), jobs: 3, queued, verdict: Err(Unserved::NoClass) };
+    let label = |queued| RunLabel { name: "small".into(), jobs: 3, queued, verdict: Err(Unserved::NoClass) };
     let wants = Wanted { name: "small".parse().unwrap(), class: "small".parse().unwrap(), count: 3 };
     for asked_by in [Asked::Verb, Asked::Rerun, Asked::Set] {
         let mut request = asked(1);

@@ -1,9 +1,7 @@
 //! Releases the requests of runs that are over, and writes the workflow of a run into its requests.
 
-use jiff::Timestamp;
-
 use crate::decide::is_over;
-use crate::model::{Event, Reading, ReleasedBy, Request, RequestKey, Versioned, read};
+use crate::model::{Event, EventType, Reading, ReleasedBy, Request, RequestKey, Versioned, read};
 use crate::ports::StoreError;
 use crate::ports::github::{RunState, WorkflowRun};
 
@@ -34,7 +32,7 @@ impl RunWatch {
             next.advance(now);
             match self.store.write(&next.replacing(&request)).await {
                 Ok(_) => {
-                    self.report_end(id, state, now);
+                    self.report_end(id, state);
                     return Ok(());
                 }
                 // Another writer changed it; it is read again.
@@ -46,10 +44,8 @@ impl RunWatch {
         Err(StoreError::Contended)
     }
 
-    fn report_end(&self, id: &RequestKey, state: RunState, now: Timestamp) {
-        let mut event = Event::new(&Request::key_of(id), self.entropy.hex(), now, "operator");
-        event.reason = "RunEnded".into();
-        event.message = match state {
+    fn report_end(&self, id: &RequestKey, state: RunState) {
+        let message = match state {
             RunState::Completed { attempt } => {
                 format!("{id}: GitHub says that attempt {attempt} of the run is completed; released")
             }
@@ -59,9 +55,25 @@ impl RunWatch {
                 )
             }
         };
+        let mut event = self.event(id, EventType::Normal, "RunEnded", message);
         event.to = Some(ReleasedBy::RunEnded.to_string());
-        tracing::info!(request = %id, reason = %event.reason, message = %event.message, "released");
-        self.events.send(&event);
+        self.tell(id, &event);
+    }
+
+    /// Returns an event about a request, written or not.
+    fn event(&self, about: &RequestKey, event_type: EventType, reason: &str, message: String) -> Event {
+        let mut event = Event::new(&Request::key_of(about), self.entropy.hex(), self.clock.now(), "operator");
+        (event.event_type, event.reason, event.message) = (event_type, reason.to_owned(), message);
+        event
+    }
+
+    fn tell(&self, about: &RequestKey, event: &Event) {
+        tracing::info!(request = %about, reason = %event.reason, message = %event.message, "a run at GitHub");
+        self.events.send(event);
+    }
+
+    pub(super) fn report(&self, about: &RequestKey, event_type: EventType, reason: &str, message: String) {
+        self.tell(about, &self.event(about, event_type, reason, message));
     }
 
     /// Writes the workflow of a run into its requests that are ready; waiting requests are not changed.

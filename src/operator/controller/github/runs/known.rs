@@ -16,14 +16,14 @@ pub(crate) type Ask = oneshot::Sender<Known>;
 pub(super) type Repo = (String, String);
 
 /// A request of a run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Held {
     /// Whether it wants machines and was not released.
     pub(super) live: bool,
     /// Whether the workflow of its run is to be written into it.
     pub(super) unnamed: bool,
-    /// Whether a job of its workflow asked for it.
-    pub(super) by_workflow: bool,
+    /// Who made it.
+    pub(super) asked: Asked,
 }
 
 /// The requests of a run.
@@ -113,11 +113,7 @@ pub(super) fn is_live(request: &Request) -> bool {
 fn held(request: &Request) -> Held {
     let live = is_live(request);
     let unnamed = live && request.status.ready_at.is_some() && request.status.workflow.is_none();
-    let by_workflow = match request.intent.asked {
-        Asked::Verb => true,
-        Asked::Job | Asked::Rerun | Asked::Set => false,
-    };
-    Held { live, unnamed, by_workflow }
+    Held { live, unnamed, asked: request.intent.asked }
 }
 
 /// Parses GitHub's run id, which is a number; any other id belongs to another system.

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::decide::{ForLabel, RunLabel, Unserved, Wanted, for_label, key_of, run_id, run_labels};
-use crate::model::{Event, EventType, Repository, Request, RequestKey, RequestName, Uid, Versioned};
+use crate::decide::{ForLabel, RunLabel, Unserved, Wanted, for_label, key_of, run_labels};
+use crate::model::{Asked, EventType, Repository, Request, RequestKey, RequestName, Uid, Versioned};
 use crate::ports::StoreError;
-use crate::ports::github::WorkflowRun;
+use crate::ports::github::{Listed, WorkflowRun};
 
 use super::known::{Known, Repo, Requests, number, repo_of, repository};
 use super::{Memory, RunWatch, Unfinished};
@@ -30,7 +30,7 @@ struct SeenRun {
     /// When the entry changed, on the monotonic clock.
     changed: Duration,
     /// At which lookup of the repository its jobs were read.
-    read: u32,
+    read: Option<u32>,
 }
 
 impl Seen {
@@ -40,83 +40,65 @@ impl Seen {
         self.looks % ROUND == 1
     }
 
-    /// Returns the runs whose jobs are to be read, and forgets those that are not open any more.
-    fn due(&mut self, open: &[WorkflowRun], complete: bool, now: Duration) -> BTreeSet<u64> {
-        if complete {
+    /// Notes the open runs, and forgets those that are not open any more.
+    pub(super) fn note(&mut self, open: &[WorkflowRun], listed: Listed, now: Duration) {
+        if listed == Listed::Open {
             let listed: BTreeSet<u64> = open.iter().map(|run| run.id).collect();
             self.runs.retain(|id, _| listed.contains(id));
         }
-        let looks = self.looks;
-        let due = |run: &&WorkflowRun| {
-            let Some(seen) = self.runs.get_mut(&run.id) else {
-                let seen = SeenRun { entry: (*run).clone(), changed: now, read: looks };
-                self.runs.insert(run.id, seen);
-                return true;
-            };
-            if seen.entry != **run {
-                (seen.entry, seen.changed) = ((*run).clone(), now);
+        for run in open {
+            let new = || SeenRun { entry: run.clone(), changed: now, read: None };
+            let seen = self.runs.entry(run.id).or_insert_with(new);
+            if seen.entry != *run {
+                (seen.entry, seen.changed) = (run.clone(), now);
             }
-            let due = now.saturating_sub(seen.changed) < LAG || looks - seen.read >= ROUND;
-            if due {
-                seen.read = looks;
-            }
-            due
-        };
-        open.iter().filter(due).map(|run| run.id).collect()
+        }
     }
 
-    /// Reads the jobs of a run again at the next lookup.
-    fn again(&mut self, run: u64) {
-        self.runs.remove(&run);
+    /// Returns whether the jobs of a run are to be read: its entry changed, or they were not read for a while.
+    fn due(&self, run: u64, now: Duration) -> bool {
+        let looks = self.looks;
+        self.runs.get(&run).is_none_or(|seen| {
+            let late = seen.read.is_none_or(|read| looks - read >= ROUND);
+            late || now.saturating_sub(seen.changed) < LAG
+        })
+    }
+
+    /// Notes that the jobs of a run were read.
+    fn read(&mut self, run: u64) {
+        if let Some(seen) = self.runs.get_mut(&run) {
+            seen.read = Some(self.looks);
+        }
     }
 }
 
 impl RunWatch {
-    /// Makes the requests of the queued jobs of these open runs, where a class serves the repository by labels.
+    /// Makes the requests of the queued jobs of an open run, where a class serves the repository by labels.
     pub(super) async fn queued(
         &mut self,
         repo: &Repo,
-        open: &[WorkflowRun],
-        complete: bool,
+        run: &WorkflowRun,
+        requests: &Requests,
         known: &Known,
     ) -> Result<(), Unfinished> {
         let Some(repository) = repository(repo).filter(|of| known.serves_labels_of(of)) else {
             return Ok(());
         };
         let now = self.clock.elapsed();
-        let due = self.memory.seen.entry(repo.clone()).or_default().due(open, complete, now);
-        let mut failed = Ok(());
-        for run in open.iter().filter(|run| due.contains(&run.id)) {
-            match self.jobs_of(repo, &repository, run, known).await {
-                Ok(()) => {}
-                Err(error) => {
-                    self.memory.seen.entry(repo.clone()).or_default().again(run.id);
-                    if !error.is_of_one_run() {
-                        return Err(error);
-                    }
-                    failed = Err(error);
-                }
+        if self.memory.seen.get(repo).is_some_and(|seen| !seen.due(run.id, now)) {
+            return Ok(());
+        }
+        let jobs = self.github.run_jobs(&repo.0, &repo.1, run.id, run.attempt).await?;
+        for label in run_labels(run, &repository, &jobs, known.classes.iter()) {
+            match &label.verdict {
+                Ok(wanted) => self.serve_label(run, &repository, &label, wanted).await?,
+                // A label of a request that its workflow made itself, or of one of the class's extra labels.
+                Err(Unserved::NoClass) if requests.values().any(|held| held.asked == Asked::Verb) => {}
+                Err(why) => self.not_served(run, &repository, &label, &why.to_string()),
             }
         }
-        failed
-    }
-
-    async fn jobs_of(
-        &mut self,
-        repo: &Repo,
-        repository: &Repository,
-        run: &WorkflowRun,
-        known: &Known,
-    ) -> Result<(), Unfinished> {
-        let jobs = self.github.run_jobs(&repo.0, &repo.1, run.id, run.attempt).await?;
-        let requests = known.runs.get(repo).and_then(|runs| runs.get(&run.id));
-        for label in run_labels(run, repository, &jobs, known.classes.iter()) {
-            match &label.verdict {
-                Ok(wanted) => self.serve_label(run, repository, &label, wanted).await?,
-                // A label of a request that its workflow made itself, or of one of the class's extra labels.
-                Err(Unserved::NoClass) if requests.is_some_and(by_workflow) => {}
-                Err(why) => self.not_served(run, repository, &label, &why.to_string()),
-            }
+        if let Some(seen) = self.memory.seen.get_mut(repo) {
+            seen.read(run.id);
         }
         Ok(())
     }
@@ -132,7 +114,7 @@ impl RunWatch {
         let key = key_of(run, repository, &wanted.name);
         let record = self.request(&key).await?;
         match (for_label(label, wanted, record.as_ref()), record) {
-            (ForLabel::Create, _) => self.create(run, repository, &key, label, wanted).await,
+            (ForLabel::Create, _) => self.create(run, &key, label, wanted).await,
             (ForLabel::Raise(count), Some(request)) => {
                 let mut next = request.clone();
                 next.raise_to(count);
@@ -155,20 +137,22 @@ impl RunWatch {
     async fn create(
         &self,
         run: &WorkflowRun,
-        repository: &Repository,
         key: &RequestKey,
         label: &RunLabel,
         wanted: &Wanted,
     ) -> Result<(), StoreError> {
         let uid = Uid::parse(&self.entropy.hex()).expect("hexadecimal digits make a uid");
         let now = self.clock.now();
-        let mut request = Request::asked_by_job(key, repository, &wanted.class, wanted.count, uid, now);
+        let mut request = Request::asked_by_job(key, &wanted.class, wanted.count, uid, now);
         request.status.workflow = Some(run.workflow.clone()).filter(|workflow| !workflow.is_empty());
         match self.store.write(&request.creating()).await {
             Ok(_) => {
                 let message = format!(
                     "{key}: {} queued jobs have the label {}: asked for {} of {}",
-                    label.queued, label.label, wanted.count, wanted.class
+                    label.queued,
+                    request.label(),
+                    wanted.count,
+                    wanted.class
                 );
                 self.report(key, EventType::Normal, "JobAsked", message);
                 Ok(())
@@ -184,22 +168,13 @@ impl RunWatch {
         if label.queued == 0 {
             return;
         }
-        let rest = label.label.strip_prefix(run_id(run).as_str()).and_then(|rest| rest.strip_prefix('-'));
-        let name = rest.and_then(|rest| RequestName::parse(rest).ok());
-        let key = key_of(run, repository, &name.unwrap_or_else(RequestName::default_name));
-        if self.memory.settled.insert((key.clone(), label.label.clone())) {
-            let message = format!("{} queued jobs wait for the label {}: {why}", label.queued, label.label);
+        let name = RequestName::parse(&label.name).unwrap_or_else(|_| RequestName::default_name());
+        let key = key_of(run, repository, &name);
+        if self.memory.settled.insert((key.clone(), label.name.clone())) {
+            let message =
+                format!("{} queued jobs wait for the label {}-{}: {why}", label.queued, run.id, label.name);
             self.report(&key, EventType::Warning, "JobNotServed", message);
         }
-    }
-
-    pub(super) fn report(&self, about: &RequestKey, event_type: EventType, reason: &str, message: String) {
-        let mut event = Event::new(&Request::key_of(about), self.entropy.hex(), self.clock.now(), "operator");
-        event.event_type = event_type;
-        event.reason = reason.to_owned();
-        event.message = message;
-        tracing::info!(request = %about, reason, message = %event.message, "a run at GitHub");
-        self.events.send(&event);
     }
 }
 
@@ -216,10 +191,6 @@ impl Memory {
         self.settled.retain(|(key, _)| known.of_run(key).is_some() || open(key));
         self.failed_at.retain(|run, _| known.runs.values().any(|runs| runs.contains_key(run)));
     }
-}
-
-fn by_workflow(requests: &Requests) -> bool {
-    requests.values().any(|held| held.by_workflow)
 }
 
 fn said(request: &Request) -> String {

@@ -9,46 +9,12 @@ use crate::model::{Asked, EventType, Request, RequestKey, RequestName, Uid, Vers
 use crate::ports::StoreError;
 use crate::ports::github::WorkflowRun;
 
-use super::known::{Known, Repo, Requests};
+use super::known::{Repo, Requests};
 use super::{RunWatch, Unfinished};
 
-/// How many runs GitHub may fail at in one lookup: each may take a call's whole deadline, and other accounts wait.
-pub(super) const FAILURES: usize = 3;
-
 impl RunWatch {
-    /// Requests machines for the attempts of a repository's open runs that need them. Runs that GitHub failed at come
-    /// after the others, the most recent failure last.
-    pub(super) async fn reruns(
-        &mut self,
-        repo: &Repo,
-        open: &[WorkflowRun],
-        known: &Known,
-    ) -> Result<(), Unfinished> {
-        let Some(runs) = known.runs.get(repo) else { return Ok(()) };
-        let mut open: Vec<&WorkflowRun> = open.iter().collect();
-        open.sort_by_key(|run| self.memory.failed_at.get(&run.id).copied());
-        let mut failed = Vec::new();
-        for run in open {
-            let Some(requests) = runs.get(&run.id) else { continue };
-            match self.attempts(repo, run, requests).await {
-                Err(error) if error.is_of_one_run() => {
-                    self.memory.failed_at.insert(run.id, self.clock.elapsed());
-                    failed.push(error);
-                }
-                looked => {
-                    looked?;
-                    self.memory.failed_at.remove(&run.id);
-                }
-            }
-            if failed.len() == FAILURES {
-                break;
-            }
-        }
-        failed.pop().map_or(Ok(()), Err)
-    }
-
     /// Requests the machines of the latest attempt of a run, for each name without a request of that attempt.
-    async fn attempts(
+    pub(super) async fn attempts(
         &mut self,
         repo: &Repo,
         run: &WorkflowRun,
@@ -91,9 +57,7 @@ impl RunWatch {
         for key in last_first {
             let Some(request) = self.request(key).await? else { return Ok(None) };
             if request.status.derived_from.is_none() {
-                // The jobs of a label make the requests of each attempt themselves.
-                let served = request.status.accepted_at.is_some() && request.intent.asked != Asked::Job;
-                return Ok(Some(request).filter(|_| served));
+                return Ok(Some(request).filter(|one| one.status.accepted_at.is_some()));
             }
         }
         Ok(None)
@@ -138,10 +102,11 @@ impl RunWatch {
     }
 }
 
-/// Returns the names whose latest request is of an earlier attempt than this.
+/// Returns the names whose latest request is of an earlier attempt than this. The jobs of a label make the requests of
+/// each attempt themselves.
 fn behind(requests: &Requests, attempt: u32) -> BTreeSet<&RequestName> {
     let mut last: BTreeMap<&RequestName, u32> = BTreeMap::new();
-    for key in requests.keys() {
+    for (key, _) in requests.iter().filter(|(_, held)| held.asked != Asked::Job) {
         let of_name = last.entry(&key.name).or_default();
         *of_name = (*of_name).max(key.attempt);
     }

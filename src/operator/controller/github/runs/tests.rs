@@ -34,6 +34,7 @@ struct Bench {
     github: FakeGitHub,
     store: MemoryStore,
     rings: mpsc::Sender<Repository>,
+    lease: ordered_watch::Sender<Option<u64>>,
     _running: DropGuard,
 }
 
@@ -41,20 +42,32 @@ struct Bench {
 fn watching(classes: Vec<PoolSpec>, records: Vec<Item>) -> Bench {
     let clock = Arc::new(TokioClock::starting(Timestamp::UNIX_EPOCH));
     let (github, store) = (FakeGitHub::new(clock.clone()), MemoryStore::new());
-    let metrics = crate::metrics::Metrics::new(clock.clone());
     records.into_iter().for_each(|item| store.put(item));
+    start(classes, github, store, clock, 1)
+}
+
+/// Starts a watch on this GitHub and this table.
+fn start(
+    classes: Vec<PoolSpec>,
+    github: FakeGitHub,
+    store: MemoryStore,
+    clock: Arc<TokioClock>,
+    seed: u64,
+) -> Bench {
+    let metrics = crate::metrics::Metrics::new(clock.clone());
     let (events, writer) = Events::start(Arc::new(store.clone()), None, metrics);
     tokio::spawn(writer);
     let (ask, mut asked) = mpsc::channel::<Ask>(1);
     let (rings, rung) = mpsc::channel(8);
+    let (lease, held) = ordered_watch::channel(Some(1));
     let watch = RunWatch {
         github: Arc::new(github.clone()),
         store: Arc::new(store.clone()),
         clock,
-        entropy: Arc::new(SeededEntropy::new(1)),
+        entropy: Arc::new(SeededEntropy::new(seed)),
         events,
         duties: Duties { every: EVERY, reruns: true, rerun_lost: false },
-        lease: ordered_watch::channel(Some(1)).1,
+        lease: held,
         ask,
         rings: Some(rung),
         memory: Memory::default(),
@@ -78,7 +91,7 @@ fn watching(classes: Vec<PoolSpec>, records: Vec<Item>) -> Bench {
     });
     let shutdown = CancellationToken::new();
     tokio::spawn(watch.run(shutdown.clone()));
-    Bench { github, store, rings, _running: shutdown.drop_guard() }
+    Bench { github, store, rings, lease, _running: shutdown.drop_guard() }
 }
 
 fn empty_pool() -> Pool {
@@ -379,4 +392,76 @@ async fn two_hundred_idle_repositories_are_looked_at_once_an_interval_each() {
     let looks = names.iter().map(|name| bench.looks(name)).sum::<u64>() - before;
     assert!((1950..=2050).contains(&looks), "{looks}");
     assert_eq!(bench.github.calls().keys().collect::<Vec<_>>(), [&"open_runs"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operator_without_the_lease_looks_at_nothing() {
+    let bench = watching(vec![class(json!({}))], vec![item("acme/web", 42, "Ready", 1)]);
+    bench.lease.set(None);
+    bench.queue(41, &["41-small"]);
+    bench.rings.send("acme/web".parse().unwrap()).await.unwrap();
+    tokio::time::sleep(10 * EVERY).await;
+    assert_eq!(bench.github.calls(), BTreeMap::new());
+    bench.lease.set(Some(2));
+    tokio::time::sleep(EVERY + KNOWN).await;
+    assert_eq!(bench.requests().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_that_take_themselves_for_the_leader_write_one_request() {
+    let clock = Arc::new(TokioClock::starting(Timestamp::UNIX_EPOCH));
+    let (github, store) = (FakeGitHub::new(clock.clone()), MemoryStore::new());
+    let one = start(vec![class(json!({}))], github.clone(), store.clone(), clock.clone(), 1);
+    let _other = start(vec![class(json!({}))], github, store, clock, 2);
+    one.queue(41, &["41-small"]);
+    tokio::time::sleep(2 * EVERY).await;
+    assert_eq!((one.requests().len(), one.events("JobAsked")), (1, 1));
+    one.queue(41, &["41-small"]);
+    tokio::time::sleep(2 * EVERY).await;
+    let [request] = one.requests().try_into().unwrap();
+    assert_eq!((request.intent.count, request.version), (2, 2), "and raise it once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_repository_that_comes_later_is_found_within_an_hour() {
+    let bench = watching(vec![class(json!({}))], vec![]);
+    bench.github.outage_of("repositories", Some(GitHubError::Unreachable("reset".into())));
+    tokio::time::sleep(EVERY).await;
+    bench.github.outage_of("repositories", None);
+    bench.queue(41, &["41-small"]);
+    tokio::time::sleep(REPOSITORIES_AGAIN + EVERY).await;
+    assert_eq!(bench.requests().len(), 1, "a list that failed is asked for again soon");
+    bench.github.set_run("acme", "new", 43, RunState::Active { attempt: 1 });
+    bench.github.add_job("acme", "new", 43, job(&["43-small"]));
+    tokio::time::sleep(REPOSITORIES + EVERY).await;
+    assert_eq!(bench.requests().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn runs_that_github_fails_at_hold_up_the_ends_of_no_other() {
+    let runs: Vec<(&str, u64)> = (1..=8).map(|run| ("acme/web", run)).collect();
+    let bench = Bench::of_runs(&runs);
+    tokio::time::sleep(EVERY).await;
+    // All but the last are in no list, and GitHub fails at them.
+    (1..=7).for_each(|run| bench.github.set_waiting("acme", "web", run, true));
+    bench.github.outage_of("run", Some(GitHubError::Unreachable("502".into())));
+    bench.github.set_run("acme", "web", 8, RunState::Active { attempt: 2 });
+    tokio::time::sleep(5 * EVERY).await;
+    assert!(bench.released(8));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_that_cannot_be_written_holds_up_no_other_run() {
+    let bench = Bench::of_runs(&[("acme/web", 41), ("acme/web", 42), ("zeta/web", 43)]);
+    tokio::time::sleep(EVERY).await;
+    let refused = || runyard_fakes::Fault::Fail(crate::ports::StoreError::Invalid("too large".into()));
+    bench.store.next_write(refused());
+    for (repository, run) in [("acme/web", 41), ("acme/web", 42), ("zeta/web", 43)] {
+        bench.complete(repository, run);
+    }
+    tokio::time::sleep(OPEN + KNOWN).await;
+    let released = [41, 42, 43].map(|run| bench.released(run));
+    assert_eq!(released.iter().filter(|released| **released).count(), 2, "{released:?}");
+    tokio::time::sleep(EVERY + KNOWN).await;
+    assert!([41, 42, 43].iter().all(|run| bench.released(*run)), "and is tried again");
 }

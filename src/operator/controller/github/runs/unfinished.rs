@@ -20,13 +20,18 @@ pub(super) enum Unfinished {
 
 impl Unfinished {
     /// Returns whether another run of the repository may succeed nevertheless: GitHub fails at single runs, such as
-    /// those with many jobs.
+    /// those with many jobs, and the table at single records.
     pub(super) fn is_of_one_run(&self) -> bool {
         match self {
-            Self::Store(_) | Self::GitHub(GitHubError::Throttled { .. } | GitHubError::Deferred { .. }) => {
-                false
-            }
-            Self::GitHub(
+            Self::Store(
+                StoreError::Throttled
+                | StoreError::Unknown(_)
+                | StoreError::Denied(_)
+                | StoreError::NoTable(_),
+            )
+            | Self::GitHub(GitHubError::Throttled { .. } | GitHubError::Deferred { .. }) => false,
+            Self::Store(StoreError::Refused { .. } | StoreError::Contended | StoreError::Invalid(_))
+            | Self::GitHub(
                 GitHubError::Unreachable(_)
                 | GitHubError::Denied(_)
                 | GitHubError::NotFound(_)
@@ -57,6 +62,9 @@ pub(super) fn held(look: &Look, error: Unfinished) -> Held {
         Unfinished::GitHub(GitHubError::Unreachable(_)) => {
             tracing::warn!(?look, %error, "runs could not be looked up");
             Held::Account(REST)
+        }
+        Unfinished::Store(StoreError::Refused { .. } | StoreError::Contended | StoreError::Invalid(_)) => {
+            Held::Look
         }
         Unfinished::Store(_) => {
             tracing::warn!(?look, %error, "runs could not be looked up");
