@@ -224,10 +224,14 @@ impl Executor for Host {
                 self.start(&claim, &holder, single_use.as_deref()).await
             }
             Task::Listen { claim, runner, known } => self.listen(&claim, runner, known).await,
-            Task::Serve { claim: _, runner } | Task::Rest { claim: _, runner } => tokio::select! {
-                () = self.ended(runner) => self.how_it_ended(),
-                () = self.refused() => TaskOutcome::Intruded,
-            },
+            Task::Serve { claim, runner } => {
+                self.thaw(&claim, runner).await;
+                self.served(runner).await
+            }
+            Task::Rest { claim: _, runner } => self.served(runner).await,
+            Task::Freeze { claim, runner } => self.freeze(&claim, runner).await,
+            // It lasts until the operator has decided, or the time for that is over.
+            Task::Frozen { claim: _ } => std::future::pending().await,
             Task::Lend { claim: _, holder } => match self.lend_runner(&holder) {
                 Ok(()) => TaskOutcome::Lent,
                 Err(why) => TaskOutcome::Failed(GithubFailure::Refused(why.to_string())),

@@ -110,6 +110,7 @@ mod tests {
             registration: registration.then(String::new),
             removal: None,
             held: false,
+            retire_asked: None,
             logs_requested: None,
             promotion: None,
         })

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use runyard_core::model::{
     Agent, AgentKey, AheadReport, ClaimId, KeptDirectories, RegistrationCredential, RemovalCredential,
-    RunnerPackage, SealError, Signal, State,
+    RetireReport, RunnerPackage, SealError, Signal, State,
 };
 
 use crate::step::local::{Boot, ClaimStage, Local, Mode, Served};
@@ -22,6 +22,9 @@ mod ahead_tests;
 mod anew_tests;
 pub mod local;
 pub mod orders;
+mod retire;
+#[cfg(test)]
+mod retire_tests;
 
 /// The agent's own record, as far as it is known.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -92,6 +95,8 @@ pub struct AgentStatus {
     pub ahead: Option<AheadReport>,
     /// The obstacle that keeps the claim's runner from listening.
     pub trouble: Option<Trouble>,
+    /// The answer to the question whether the claim's runner has a job.
+    pub retire: Option<RetireReport>,
 }
 
 /// The output of the step.
@@ -285,7 +290,7 @@ fn pursue(view: &View<'_>, served: &mut Served, orders: Option<&Orders>) -> Task
         ClaimStage::Listening(_) if served.place.is_some() && !served.lent => {
             Task::Lend { claim, holder: served.holder() }
         }
-        ClaimStage::Listening(runner) => Task::Serve { claim, runner },
+        ClaimStage::Listening(runner) => retire::task(view, served, orders, runner),
         // This machine can no longer be proved clean: it waits for its end.
         ClaimStage::Renewing(_) if served.jobs.single_use() => Task::Idle,
         ClaimStage::Renewing(runner) => {
@@ -438,6 +443,7 @@ fn status(stored: &Stored, local: &Local) -> AgentStatus {
         kept: local.kept.clone(),
         ahead: ahead::report(local),
         trouble: served.and_then(trouble),
+        retire: served.filter(|served| pursued(&served.stage)).and_then(retire::report),
     }
 }
 

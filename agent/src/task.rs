@@ -77,12 +77,24 @@ pub enum Task {
         /// The obstacle that is already known.
         known: Option<TroubleKind>,
     },
-    /// Wait until the runner ends.
+    /// Let the processes of the claim run, and wait until the runner ends.
     Serve {
         /// The claim.
         claim: ClaimId,
         /// The runner.
         runner: RunnerProcess,
+    },
+    /// Suspend every process of the claim, and see whether the runner has a job.
+    Freeze {
+        /// The claim.
+        claim: ClaimId,
+        /// The runner.
+        runner: RunnerProcess,
+    },
+    /// Leave the suspended processes as they are, so that no job begins.
+    Frozen {
+        /// The claim.
+        claim: ClaimId,
     },
     /// Wait until the runner that was registered ahead ends; no job can reach it.
     Rest {
@@ -155,6 +167,8 @@ impl Task {
             Self::Start { .. } => "start",
             Self::Listen { .. } => "listen",
             Self::Serve { .. } => "serve",
+            Self::Freeze { .. } => "freeze",
+            Self::Frozen { .. } => "frozen",
             Self::Rest { .. } => "rest",
             Self::Lend { .. } => "lend",
             Self::Renew { .. } => "renew",
@@ -173,6 +187,8 @@ impl Task {
             | Self::Start { claim, .. }
             | Self::Listen { claim, .. }
             | Self::Serve { claim, .. }
+            | Self::Freeze { claim, .. }
+            | Self::Frozen { claim }
             | Self::Rest { claim, .. }
             | Self::Lend { claim, .. }
             | Self::Renew { claim, .. }
@@ -255,6 +271,11 @@ pub enum TaskOutcome {
     },
     /// Serve: a job of another run arrived, and was refused.
     Intruded,
+    /// Freeze: whether the runner has a job. If it has none, its processes stay suspended.
+    Frozen {
+        /// Whether it has one; then everything runs on.
+        busy: bool,
+    },
     /// Lend: jobs of the claim may begin.
     Lent,
     /// Renew: nothing of the last job is left.
@@ -287,6 +308,7 @@ impl TaskOutcome {
             | Self::Troubled(_)
             | Self::Ended { .. }
             | Self::Intruded
+            | Self::Frozen { .. }
             | Self::Lent
             | Self::Renewed
             | Self::Failed(_)
@@ -311,6 +333,7 @@ impl TaskOutcome {
             | Self::Troubled(_)
             | Self::Ended { .. }
             | Self::Intruded
+            | Self::Frozen { .. }
             | Self::Lent
             | Self::Renewed
             | Self::Failed(_)

@@ -789,6 +789,7 @@ impl Machine {
             removal: None,
             promotion: None,
             held: false,
+            retire_asked: None,
             logs_requested: None,
         });
         let (stored, key) = (Stored::Unknown, AgentKey::from_bytes([7; 32]));

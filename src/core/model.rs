@@ -10,7 +10,9 @@ mod request;
 mod timing;
 
 pub use launch::{LAUNCH_LIMIT, Launch, LaunchPhase};
-pub use machine::agent::{Agent, Interruption, InterruptionAction, Rebalance, RunnerTrouble, TroubleKind};
+pub use machine::agent::{
+    Agent, Interruption, InterruptionAction, Rebalance, RetireReport, RunnerTrouble, TroubleKind,
+};
 pub use machine::ahead::{Ahead, AheadReport};
 pub(crate) use machine::console::says_why;
 pub use machine::console::{console_lines, last_console_line};

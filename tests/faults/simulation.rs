@@ -15,6 +15,7 @@ mod machines;
 mod neighbours;
 mod operators;
 mod plans;
+mod queued_jobs;
 mod services;
 mod shares;
 mod sim_host;
@@ -34,7 +35,7 @@ use std::time::Duration;
 
 use bugs::Bug;
 use fault_rates::Fault;
-use life::{Report, live, live_under, live_with_neighbours};
+use life::{Report, live, live_under, live_with_neighbours, live_with_queued_jobs};
 
 /// Runs of workflows in the test of those.
 const RUNS: u64 = 1000;
@@ -250,6 +251,23 @@ fn no_request_fails_or_waits_for_what_its_neighbours_do() {
     assert!(told || served > 5 * NEIGHBOURS, "{served} served: the law was hardly asked");
 }
 
+/// Seeds of queued jobs in every run of the tests.
+const QUEUED_JOBS: u64 = 24;
+
+/// L16, S39, S40: jobs that name a class by their label get machines whatever is lost or late, none that has begun is
+/// ended, and nobody else's label makes a request.
+#[test]
+fn queued_jobs_get_machines_and_no_begun_job_is_ended() {
+    let seeds = asked("SEED").map_or(1..=QUEUED_JOBS, |seed| seed..=seed);
+    let told = asked("SEED").is_some();
+    let mut begun = 0;
+    for seed in seeds {
+        begun += live_with_queued_jobs(seed, told, None).unwrap_or_else(|why| panic!("{why}"));
+    }
+    println!("{begun} jobs began");
+    assert!(told || begun > 10 * QUEUED_JOBS, "{begun} began: the laws were hardly asked");
+}
+
 /// Most seeds until a defect must be seen.
 const PATIENCE: u64 = 200;
 
@@ -266,6 +284,9 @@ fn every_seeded_bug_is_seen() {
                     let found = (1..=PATIENCE).find_map(|seed| {
                         if bug.harms_neighbours() {
                             return live_with_neighbours(seed, false, Some(bug)).err();
+                        }
+                        if bug.harms_queued_jobs() {
+                            return live_with_queued_jobs(seed, false, Some(bug)).err();
                         }
                         let report = live(seed, false, Some(bug));
                         calls += report.calls;

@@ -15,6 +15,7 @@ mod a_machine_never_registers;
 mod a_record_cannot_be_read;
 mod a_request_is_released_and_its_machine_reused;
 mod a_request_waits;
+mod a_run_needs_fewer_machines;
 mod a_runner_ends;
 mod a_runner_is_registered_ahead;
 mod a_runner_version_ends;

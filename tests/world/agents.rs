@@ -54,6 +54,8 @@ struct Inner {
     opened: Mutex<Vec<(String, String)>>,
     /// GitHub's numbers of the runners, where agents tell them.
     numbers: Mutex<BTreeMap<InstanceId, u64>>,
+    /// The machines whose runners have a job; those of agents that are asked and do not know the question are absent.
+    jobs: Mutex<Option<BTreeSet<InstanceId>>>,
     /// The private halves of their keys.
     keys: Mutex<BTreeMap<InstanceId, [u8; 32]>>,
     /// Which claims each machine ran, as its ground truth.
@@ -73,6 +75,7 @@ impl Agents {
             beats: Mutex::new(Duration::from_secs(10)),
             opened: Mutex::default(),
             numbers: Mutex::default(),
+            jobs: Mutex::default(),
             keys: Mutex::default(),
             served: Mutex::default(),
         }))
@@ -91,6 +94,12 @@ impl Agents {
     /// Which number one machine's agent tells of its runner from its next write on.
     pub fn tells(&self, id: &InstanceId, runner: u64) {
         self.0.numbers.lock().unwrap().insert(id.clone(), runner);
+    }
+
+    /// On which machines a job runs: agents answer from now on whether their runner may be retired.
+    #[allow(dead_code, reason = "each test crate takes the parts it needs")]
+    pub fn have_jobs<'a>(&self, machines: impl IntoIterator<Item = &'a InstanceId>) {
+        *self.0.jobs.lock().unwrap() = Some(machines.into_iter().cloned().collect());
     }
 
     /// The box in a machine's record, opened as its agent would.
@@ -153,6 +162,7 @@ impl Agents {
         let key = AgentKey::generate(&mut random);
         self.0.keys.lock().unwrap().insert(machine.id.clone(), key.to_bytes());
         let mut said: Option<(Signal, String)> = None;
+        let mut answered = None;
         tokio::time::sleep(Duration::from_secs(2)).await;
         loop {
             // Old agents look less often, so that a day passes quickly.
@@ -173,10 +183,11 @@ impl Agents {
             let Reading::Record(instance) = read::<Instance>(&found) else { continue };
             let says = self.says(&instance, habit, &key, said.as_ref());
             let due = self.0.clock.elapsed() >= beat + *self.0.beats.lock().unwrap();
-            if says != said || due || said.is_none() {
+            let asked = instance.retire_asked.filter(|_| self.0.jobs.lock().unwrap().is_some());
+            if says != said || asked != answered || due || said.is_none() {
                 beat = self.0.clock.elapsed();
-                if self.write(&machine, says.as_ref(), &key).await {
-                    said = says;
+                if self.write(&machine, says.as_ref(), &key, asked).await {
+                    (said, answered) = (says, asked);
                 }
             }
         }
@@ -237,13 +248,23 @@ impl Agents {
         }
     }
 
-    async fn write(&self, machine: &Machine, says: Option<&(Signal, String)>, key: &AgentKey) -> bool {
+    async fn write(
+        &self,
+        machine: &Machine,
+        says: Option<&(Signal, String)>,
+        key: &AgentKey,
+        asked: Option<jiff::Timestamp>,
+    ) -> bool {
         let mut set: Item = item(&serde_json::json!({"publicKey": key.public()}));
         if let Some((signal, claim)) = says {
             set.extend(item(&serde_json::json!({"signal": signal.as_str(), "signalClaimId": claim})));
         }
         if let Some(number) = self.0.numbers.lock().unwrap().get(&machine.id) {
             set.extend(item(&serde_json::json!({"runnerId": number})));
+        }
+        if let (Some(at), Some(jobs)) = (asked, &*self.0.jobs.lock().unwrap()) {
+            let retire = serde_json::json!({"at": at, "busy": jobs.contains(&machine.id)});
+            set.extend(item(&serde_json::json!({"retire": retire})));
         }
         let add = BTreeMap::from([("heartbeatSeq".to_owned(), 1)]);
         let write = Write::update(Agent::key_of(&machine.arn), Guard::Exists, set, add);

@@ -63,10 +63,12 @@ impl Host {
         since: Option<u64>,
     ) -> Result<(), String> {
         self.forget_next();
+        // A suspended runner has no job, and must not begin one: it is killed as it is.
+        let runs = |runner: &RunnerProcess| !processes::is_suspended(*runner);
         // A runner that never listened has no job; skip SIGINT, because `run.sh` may ignore it while its startup
         // children exit: a shell whose child exits normally on SIGINT continues as if it had not received the signal.
         let listened = |_: &RunnerProcess| output::has_listened(&self.layout.run_log());
-        if let Some(runner) = runner.filter(|runner| self.still_runs(*runner)).filter(listened) {
+        if let Some(runner) = runner.filter(|runner| self.still_runs(*runner)).filter(runs).filter(listened) {
             processes::interrupt(runner);
             if tokio::time::timeout(self.settings.stop, self.ended(runner)).await.is_err() {
                 tracing::warn!(%claim, "the runner did not stop in time; killing it");

@@ -4,6 +4,7 @@
 
 pub(crate) mod ahead;
 mod ending;
+mod freeze;
 pub(crate) mod open;
 pub(crate) mod refusal;
 
@@ -216,6 +217,14 @@ impl Host {
                 }
             };
             let _ = timeout(untold, told).await;
+        }
+    }
+
+    /// Waits until the runner ends, or refuses a job.
+    pub(super) async fn served(&self, runner: RunnerProcess) -> TaskOutcome {
+        tokio::select! {
+            () = self.ended(runner) => self.how_it_ended(),
+            () = self.refused() => TaskOutcome::Intruded,
         }
     }
 

@@ -1,5 +1,5 @@
 //! Starts the scripts of the owner and of the runner package, and selects their processes.
 
 mod boot;
-mod scope;
+pub(crate) mod scope;
 pub(crate) mod shell;

@@ -16,7 +16,7 @@ use crate::reports::logs::Ring;
 use crate::shutdown::guard::Lengths;
 use crate::shutdown::power::Exit;
 use crate::system::clock::{SystemClock, SystemEntropy, boot_id};
-use crate::task::{GithubFailure, Holder, RunnerEnd, Wipe};
+use crate::task::{GithubFailure, Holder, RunnerEnd, RunnerProcess, Wipe};
 use crate::testing::{
     FakeRecords, config_script, instance, job_credential, key, package, removal_credential, run_credential,
     run_script, sealed, with,
@@ -413,6 +413,85 @@ async fn a_runner_that_never_listened_is_ended_without_being_asked() {
     let stopped = tokio::time::timeout(Duration::from_secs(600), stop).await;
     assert_eq!(stopped, Ok(TaskOutcome::Stopped { registered: true }));
     assert_eq!(marked(&format!("RUNYARD_CLAIM={id}")), []);
+}
+
+/// A `run.sh` that listens, and has a worker for as long as `calls.job` is there.
+fn with_a_worker(calls: &Path) -> String {
+    format!(
+        "#!/bin/sh\ntrap 'echo interrupted >> {0}; exit 0' INT\n\
+         printf '#!/bin/sh\\nwhile [ -e {0}.job ]; do sleep 0.02; done\\n' > Runner.Worker; chmod +x Runner.Worker\n\
+         echo 'Listening for Jobs'\nwhile :; do if [ -e {0}.job ]; then ./Runner.Worker; fi; sleep 0.02; done\n",
+        calls.display()
+    )
+}
+
+/// Returns a listening runner of that script.
+async fn listening(host: &Host, claim: &ClaimId) -> RunnerProcess {
+    let configure = Task::Configure { claim: claim.clone(), registration: Box::new(run_credential("c")) };
+    assert_eq!(host.execute(configure).await, TaskOutcome::Configured);
+    let start = Task::Start { claim: claim.clone(), holder: Holder::default(), single_use: None };
+    let TaskOutcome::Started(runner) = host.execute(start).await else { panic!("run.sh was not started") };
+    let listen = Task::Listen { claim: claim.clone(), runner, known: None };
+    assert_eq!(host.execute(listen).await, TaskOutcome::Listening);
+    runner
+}
+
+fn of_claim(id: &str) -> Vec<Process> {
+    marked(&format!("RUNYARD_CLAIM={id}"))
+}
+
+#[tokio::test]
+async fn a_suspended_runner_begins_no_job_and_ends_without_waking() {
+    let yard = TestHost::new(config_script, with_a_worker);
+    let id = unique("suspended");
+    let (host, claim) = (yard.host(), claim(&id));
+    let runner = listening(&host, &claim).await;
+    let freeze = Task::Freeze { claim: claim.clone(), runner };
+    assert_eq!(host.execute(freeze).await, TaskOutcome::Frozen { busy: false });
+    std::fs::write(yard.dir.path().join("calls.job"), "").unwrap();
+    let there = of_claim(&id);
+    assert!(!there.is_empty() && there.iter().all(|process| process.stopped), "{there:?}");
+    let stop = Task::Stop { claim: claim.clone(), runner: Some(runner), since: None };
+    assert_eq!(host.execute(stop).await, TaskOutcome::Stopped { registered: true });
+    assert!(of_claim(&id).is_empty());
+    assert!(!yard.calls().contains(&"interrupted".to_owned()), "{:?}", yard.calls());
+}
+
+#[tokio::test]
+async fn a_runner_with_a_job_is_not_suspended_and_one_without_serves_again() {
+    let yard = TestHost::new(config_script, with_a_worker);
+    let (id, job) = (unique("serves"), yard.dir.path().join("calls.job"));
+    let (host, claim) = (yard.host(), claim(&id));
+    let runner = listening(&host, &claim).await;
+    let freeze = || host.execute(Task::Freeze { claim: claim.clone(), runner });
+    assert_eq!(freeze().await, TaskOutcome::Frozen { busy: false });
+    let until = async |what: &str, holds: &dyn Fn(&[Process]) -> bool| {
+        let held = async {
+            while !holds(&of_claim(&id)) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(600), held).await.expect(what);
+    };
+    let runs = async {
+        let awake = |there: &[Process]| there.iter().all(|process| !process.stopped);
+        until("the runner runs on", &awake).await;
+        std::fs::write(&job, "").unwrap();
+        let works = |there: &[Process]| there.iter().any(|process| process.name == "Runner.Worker");
+        until("a job begins", &works).await;
+    };
+    tokio::select! {
+        ended = host.execute(Task::Serve { claim: claim.clone(), runner }) => panic!("the runner ended: {ended:?}"),
+        () = runs => {}
+    }
+    assert_eq!(freeze().await, TaskOutcome::Frozen { busy: true });
+    assert!(of_claim(&id).iter().all(|process| !process.stopped), "everything runs on");
+    std::fs::remove_file(&job).unwrap();
+    let idle = |there: &[Process]| there.iter().all(|process| process.name != "Runner.Worker");
+    until("the job ends", &idle).await;
+    assert_eq!(freeze().await, TaskOutcome::Frozen { busy: false });
+    let stop = Task::Stop { claim: claim.clone(), runner: Some(runner), since: None };
+    assert_eq!(host.execute(stop).await, TaskOutcome::Stopped { registered: true });
 }
 
 #[tokio::test]

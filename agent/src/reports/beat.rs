@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use runyard_core::model::{AheadReport, AttributeValue, Item, RunnerTrouble, kept_attribute};
+use runyard_core::model::{AheadReport, AttributeValue, Item, RetireReport, RunnerTrouble, kept_attribute};
 use runyard_core::ports::{Clock, Entropy};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -117,6 +117,15 @@ fn show_ahead(change: &mut Change, shown: Option<&AheadReport>, now: Option<&Ahe
     }
 }
 
+/// Changes the answer whether the runner has a job, if the record shows another one.
+fn show_retire(change: &mut Change, shown: Option<&RetireReport>, now: Option<&RetireReport>) {
+    match now {
+        _ if shown == now => {}
+        Some(retire) => drop(change.set.insert("retire".to_owned(), retire.attribute())),
+        None => drop(change.remove.insert("retire".to_owned())),
+    }
+}
+
 /// Changes the obstacle that keeps the runner from listening, if the record shows another one. Its time is that of the
 /// first report of an obstacle.
 fn show_trouble(
@@ -178,6 +187,7 @@ fn change(identity: &Identity, status: &AgentStatus, stored: &Stored, now: Times
         }
     }
     show_ahead(&mut change, shown.and_then(|a| a.ahead.as_ref()), status.ahead.as_ref());
+    show_retire(&mut change, shown.and_then(|a| a.retire.as_ref()), status.retire.as_ref());
     let trouble = shown.and_then(|a| a.runner_trouble.as_ref());
     show_trouble(&mut change, trouble, status.trouble.as_ref(), now);
     if status.runner_id.is_none() && shown.is_some_and(|a| a.runner_id.is_some()) {

@@ -11,6 +11,9 @@ use crate::task::{Holder, RunnerProcess, TaskOutcome, Trouble};
 
 mod ahead;
 mod anew;
+pub(super) mod retire;
+
+pub use retire::Retire;
 
 /// The number of refusals by GitHub, over the whole claim, after which the agent gives up.
 pub const REFUSALS: u32 = 3;
@@ -133,6 +136,9 @@ pub struct Served {
     /// Whether a new credential must be requested, once its pause is over.
     #[serde(default)]
     pub anew: bool,
+    /// The answer to the operator's question whether its runner has a job.
+    #[serde(default)]
+    pub retire: Option<Retire>,
     /// The number of failures in a row; lost in a restart.
     #[serde(skip)]
     pub failures: u32,
@@ -192,6 +198,7 @@ impl Served {
             trouble: None,
             ends: Vec::new(),
             anew: false,
+            retire: None,
             failures: 0,
             retry_at: None,
         }
@@ -359,6 +366,7 @@ impl Local {
             TaskOutcome::Troubled(trouble) => served.trouble = Some(trouble),
             TaskOutcome::Ended { worked, end } => served.ended(worked, end, now, chance),
             TaskOutcome::Intruded => served.intruded(),
+            TaskOutcome::Frozen { busy } => served.frozen(busy, now),
             TaskOutcome::Lent => served.lent = true,
             TaskOutcome::Renewed => served.renewed(),
             TaskOutcome::Failed(failure) => served.failed(failure, now, chance),

@@ -56,6 +56,8 @@ pub struct Orders {
     pub removal: Option<String>,
     /// Whether a person holds the machine (`hold`) and no run has it: nothing is cleaned then.
     pub held: bool,
+    /// `retireAskedAt`: the operator asks whether the runner has a job.
+    pub retire_asked: Option<Timestamp>,
     /// `logsRequestedAt`.
     pub logs_requested: Option<Timestamp>,
     /// `promotion`: its claim, and the names of kept directories that the claim may change.
@@ -104,7 +106,8 @@ fn orders(item: &Item) -> Result<Orders, String> {
     let some = |name| text(item, name).map(|value| Some(value).filter(|value| !value.is_empty()));
     Ok(Orders {
         held: run.is_empty() && matches!(item.get("hold"), Some(AttributeValue::M(_))),
-        // A request that cannot be read is ignored.
+        // Requests that cannot be read are ignored.
+        retire_asked: time(item, "retireAskedAt").ok().flatten(),
         logs_requested: time(item, "logsRequestedAt").ok().flatten(),
         state,
         run,

@@ -29,6 +29,7 @@ mod interruption;
 mod liveness;
 mod pooled;
 mod released;
+mod retire;
 mod running;
 mod starting;
 mod terminating;
@@ -234,6 +235,7 @@ impl<'a> MachineView<'a> {
         self.go(cause, note, |next| {
             next.life = Life::Idle { pooled_at: Some(now) };
             next.removal = None;
+            next.retire_asked = None;
             next.runner = self.next_package();
             next.ahead = None;
         })
@@ -268,6 +270,9 @@ impl<'a> MachineView<'a> {
         } else if let Some(beat) = self.tracked.beat.filter(|beat| beat.seq > 0 && self.fresh()) {
             let left = (beat.at + self.cx.policy.timing.stale).saturating_sub(now.seen);
             plan.wake_at(now.mono + left + Duration::from_millis(1));
+        }
+        if let Some(at) = self.asked_until() {
+            plan.wake_at(now.when(at));
         }
         // A deadline that has passed was handled already.
         if let Some(at) = self.tracked.interruption().map(leaves_at).filter(|at| *at > now.wall) {

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 
 use crate::ledger::Money;
 use crate::model::{
-    ClassName, ConditionType, Phase, Pool, PoolSpec, Record, ReleasedBy, Request, RequestKey,
+    Asked, ClassName, ConditionType, Phase, Pool, PoolSpec, Record, ReleasedBy, Request, RequestKey,
 };
 
 use crate::decide::context::Context;
@@ -13,7 +13,7 @@ use crate::decide::health::runtime;
 use crate::decide::plan::reason;
 use crate::decide::plan::reason::{are, machines};
 use crate::decide::{Note, Plan, Planned, Step, WaitReason};
-use crate::yard::{Holding, Yard, gives_back};
+use crate::yard::{Holding, Yard, gives_back, target};
 
 mod admission;
 mod ending;
@@ -157,8 +157,27 @@ fn ended_early(cx: &Context<'_>, key: &RequestKey, request: &Request, holding: &
         return Some(release(cx, key, request, holding, Some(ReleasedBy::Superseded), &why));
     }
     is_over_time(cx, request).then(|| {
+        if request.intent.asked == Asked::Job {
+            return rest(cx, request);
+        }
         let by = Some(ReleasedBy::MaxRuntime);
         release(cx, key, request, holding, by, "its maximum runtime is over")
+    })
+}
+
+/// Takes all machines from a request whose maximum runtime is over. It was made for queued jobs and stays for those that
+/// come later: it gets machines for them as if it had none before.
+fn rest(cx: &Context<'_>, request: &Request) -> Plan {
+    let message = format!(
+        "its maximum runtime is over: {} given back; jobs of its run that are queued later get others",
+        machines(request.status.instances.len() as u32)
+    );
+    write(cx, request, Note::warning("RuntimeOver", message.clone()), |next| {
+        next.status.instances.clear();
+        next.want(0, cx.now.wall);
+        ending::take_back(&mut next.status);
+        next.status.observed_generation = next.intent.generation;
+        next.status.message = message;
     })
 }
 
@@ -180,7 +199,7 @@ fn serve(cx: &Context<'_>, key: &RequestKey, request: &Request, holding: &Holdin
     }
     let due = status.deadline.is_some_and(|deadline| deadline <= now);
     let ready = status.phase == Some(Phase::Ready);
-    let enough = holding.running >= intent.count || (due && holding.running >= intent.min_count);
+    let enough = holding.running >= target(request).max(1) || (due && holding.running >= intent.min_count);
     if !ready && enough {
         let message =
             format!("{} of {} {} running", holding.running, machines(intent.count), are(intent.count));

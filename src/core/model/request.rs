@@ -135,6 +135,8 @@ pub struct Intent {
     pub label_suffix: Option<LabelSuffix>,
     /// The name of its priority, as given; none for the usual one.
     pub priority: Option<String>,
+    /// How many machines its jobs need now, where fewer than `count`; none for all of them.
+    pub wanted: Option<u32>,
     /// The desired state.
     pub desired: Desired,
     /// Rises with each change of intent.
@@ -190,6 +192,8 @@ pub struct Status {
     pub deadline: Option<Timestamp>,
     /// When it became ready.
     pub ready_at: Option<Timestamp>,
+    /// Since when it has machines again, after a time without any that its jobs did not need; none before such a time.
+    pub lent_since: Option<Timestamp>,
     /// When an operator saw, or decided, that it is released.
     pub released_at: Option<Timestamp>,
     /// When it ended.
@@ -358,6 +362,17 @@ impl Request {
         }
         self.status.settled_for = None;
         self.settle_written();
+    }
+
+    /// Returns how many of the machines that it asks for its jobs need now.
+    pub fn wanted(&self) -> u32 {
+        let count = self.intent.count;
+        self.intent.wanted.map_or(count, |wanted| wanted.min(count))
+    }
+
+    /// Returns whether its jobs need no machine for now, and it has none.
+    pub fn rests(&self) -> bool {
+        self.wanted() == 0 && self.status.instances.is_empty()
     }
 
     /// Accepts a raised maximum runtime.

@@ -9,11 +9,13 @@ pub(crate) fn gives_back(request: &Request) -> bool {
     request.is_released() || !request.phase().wants_machines()
 }
 
-/// Returns how many machines it should hold: the number that it asked for, or the smaller one that it settled for at
-/// its deadline.
+/// Returns how many machines it should hold: the number that it asked for, the smaller one that it settled for at its
+/// deadline, or the smaller one that its jobs need now.
 pub(crate) fn target(request: &Request) -> u32 {
     let (intent, status) = (&request.intent, &request.status);
-    status.settled_for.map_or(intent.count, |settled| settled.max(intent.min_count).min(intent.count))
+    let count =
+        status.settled_for.map_or(intent.count, |settled| settled.max(intent.min_count).min(intent.count));
+    count.min(request.wanted())
 }
 
 /// Counts the machines that it lacks, by its own record less the machines that are proved lost.

@@ -57,6 +57,7 @@ impl World<'_> {
             timeout_seconds: arrival.timeout_seconds,
             label_suffix: None,
             priority: arrival.priority.clone(),
+            wanted: None,
             desired: Desired::Provisioned,
             generation: 1,
             created_at: Some(arrival.at),

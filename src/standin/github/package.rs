@@ -17,10 +17,11 @@ const EXECUTABLE_MARK: &str = "@EXECUTABLE@";
 const LIBICU_MARK: &str = "@LIBICU@";
 const LISTENER: &str = include_str!("package/Runner.Listener");
 const CONFIG: &str = include_str!("package/config.sh");
-const SCRIPTS: [(&str, &str); 4] = [
+const SCRIPTS: [(&str, &str); 5] = [
     ("env.sh", include_str!("package/env.sh")),
     ("run.sh", include_str!("package/run.sh")),
     ("run-helper.sh.template", include_str!("package/run-helper.sh.template")),
+    ("bin/Runner.Worker", include_str!("package/Runner.Worker")),
     ("bin/systemd.svc.sh.template", include_str!("package/systemd.svc.sh.template")),
 ];
 /// The libraries on which `config.sh` runs `ldd`, and the libraries that .NET's of these names are linked with.
@@ -191,6 +192,7 @@ mod tests {
             names,
             [
                 "bin/Runner.Listener",
+                "bin/Runner.Worker",
                 "bin/libSystem.IO.Compression.Native.so",
                 "bin/libSystem.Security.Cryptography.Native.OpenSsl.so",
                 "bin/libcoreclr.so",
@@ -212,7 +214,7 @@ mod tests {
         let of = PackageBehaviour { size, ..PackageBehaviour::default() };
         let package = Package::build(Path::new("/opt/runyard"), &of).unwrap();
         let content = content(&package);
-        assert_eq!(content.len(), 10 + 50);
+        assert_eq!(content.len(), 11 + 50);
         let bytes: usize = content.values().map(|(_, text)| text.len()).sum();
         assert!((990_000..1_020_000).contains(&bytes), "{bytes}");
         assert!((340_000..450_000).contains(&package.archive.len()), "{}", package.archive.len());

@@ -56,6 +56,9 @@ bugs! {
     SurplusKept = "an operator keeps idle machines that no waiting request can use",
     DeniedIsNotFound = "an operator takes a wrong credential for a run that is not there",
     RuntimeFromAcceptance = "an operator counts the maximum runtime of a request from its acceptance, not from ready",
+    RunTakenForOver = "an operator takes a run that the list of running runs lacks for one that is over",
+    JobsUnseen = "an operator sees no queued job",
+    FreeWhileBusy = "an agent calls a runner free that has a job",
     ReservationKept = "an operator never takes back what a request held that failed at its deadline",
 }
 
@@ -63,6 +66,11 @@ impl Bug {
     /// Whether it harms the neighbours of whoever causes it, in fair weather.
     pub(crate) const fn harms_neighbours(self) -> bool {
         matches!(self, Self::RefusalHoldsClass | Self::SurplusKept | Self::DeniedIsNotFound)
+    }
+
+    /// Whether it harms jobs that are queued without anybody asking for machines.
+    pub(crate) const fn harms_queued_jobs(self) -> bool {
+        matches!(self, Self::RunTakenForOver | Self::JobsUnseen | Self::FreeWhileBusy)
     }
 }
 

@@ -17,7 +17,7 @@ use crate::simulation::fault_rates::Fault;
 use crate::simulation::laws::Laws;
 use crate::simulation::plans::{End, Plan};
 use crate::simulation::world::World;
-use crate::simulation::{injection, machines, neighbours, operators, users};
+use crate::simulation::{injection, machines, neighbours, operators, queued_jobs, users};
 
 /// What one seed showed.
 pub(crate) struct Report {
@@ -88,6 +88,16 @@ pub(crate) fn live_with_neighbours(seed: u64, told: bool, bug: Option<Bug>) -> R
     LocalSet::new().block_on(&runtime(seed), async {
         let world = Arc::new(World::new(seed, told, bug, Some(&[])));
         let lived = neighbours::live(&world, seed).await;
+        world.actors.lock().unwrap().clear();
+        lived.map_err(|why| format!("SEED={seed}: {why}\n{}{}", show(&world), world.trace.last()))
+    })
+}
+
+/// Lives one seed of queued jobs: how many began, or what is broken.
+pub(crate) fn live_with_queued_jobs(seed: u64, told: bool, bug: Option<Bug>) -> Result<u64, String> {
+    LocalSet::new().block_on(&runtime(seed), async {
+        let world = Arc::new(World::of_queued_jobs(seed, told, bug));
+        let lived = queued_jobs::live(&world, seed).await;
         world.actors.lock().unwrap().clear();
         lived.map_err(|why| format!("SEED={seed}: {why}\n{}{}", show(&world), world.trace.last()))
     })

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use runyard_core::ports::JobBell;
 use runyard_fakes::SeededEntropy;
 use runyard_operator::controller::{Ports, Settings, run};
 use runyard_operator::metrics::Metrics;
@@ -66,9 +67,9 @@ fn ports(actor: &Arc<Actor>) -> Ports {
         queue: services.clone(),
         compute: services.clone(),
         github: Some(services.clone()),
-        notices: Some(services),
+        notices: Some(services.clone()),
         doorbell: None,
-        job_bell: None,
+        job_bell: actor.world.jobs.is_on().then_some(services as Arc<dyn JobBell>),
         history: actor.world.shelf.table(actor),
         clock: actor.clone(),
         entropy: Arc::new(SeededEntropy::new(seed)),

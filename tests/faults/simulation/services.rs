@@ -19,13 +19,14 @@ use tokio::time::sleep;
 use crate::simulation::actor::Actor;
 use crate::simulation::bugs::Bug;
 use crate::simulation::fault_rates::Fault;
+use crate::simulation::queued_jobs;
 use crate::simulation::world::pinned;
 
 /// All that is not the table, for one operator.
 pub(crate) struct Services(pub(crate) Arc<Actor>);
 
 impl Services {
-    async fn queue<T>(
+    pub(crate) async fn queue<T>(
         &self,
         name: &str,
         about: &str,
@@ -328,7 +329,10 @@ impl GitHub for Services {
         run_id: u64,
         waiting: Waiting,
     ) -> Result<RunState, GitHubError> {
-        self.github("run", &run_id.to_string(), self.0.world.github.run(owner, name, run_id, waiting)).await
+        let world = &self.0.world;
+        let told =
+            self.github("run", &run_id.to_string(), world.github.run(owner, name, run_id, waiting)).await;
+        told.map(|state| queued_jobs::told_over(world.bug, state))
     }
 
     async fn open_runs(
@@ -348,7 +352,11 @@ impl GitHub for Services {
         attempt: u32,
     ) -> Result<Vec<WorkflowJob>, GitHubError> {
         let call = self.0.world.github.run_jobs(owner, name, run_id, attempt);
-        self.github("jobs", &format!("{run_id}/{attempt}"), call).await
+        let listed = self.github("jobs", &format!("{run_id}/{attempt}"), call).await;
+        if self.0.world.bug == Some(Bug::JobsUnseen) {
+            return listed.map(|_| Vec::new());
+        }
+        listed
     }
 
     async fn rerun_failed_jobs(&self, owner: &str, name: &str, run_id: u64) -> Result<(), GitHubError> {

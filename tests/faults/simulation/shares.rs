@@ -268,7 +268,7 @@ fn class_of(request: &Request) -> &str {
 }
 
 fn target(request: &Request) -> u32 {
-    request.status.settled_for.unwrap_or(request.intent.count)
+    request.status.settled_for.unwrap_or(request.intent.count).min(request.wanted())
 }
 
 fn share_of(sharing: &Sharing, of_yard: &YardSharing, request: &Request) -> String {

@@ -36,6 +36,8 @@ pub(crate) struct SimHost {
     dead_names: Mutex<BTreeSet<String>>,
     unclean: Mutex<bool>,
     started: Mutex<u64>,
+    /// Whether its processes are suspended, so that no job begins.
+    frozen: Mutex<bool>,
     /// The runner registered ahead that was told whose jobs may begin, and of which run they are.
     lent: Mutex<Option<(ClaimId, String)>>,
 }
@@ -58,6 +60,7 @@ impl SimHost {
             dead_names: Mutex::default(),
             unclean: Mutex::default(),
             started: Mutex::default(),
+            frozen: Mutex::default(),
             lent: Mutex::default(),
         })
     }
@@ -70,6 +73,20 @@ impl SimHost {
             names.contains(&Ahead::name_of(id)) && !lent
         };
         process.as_ref().is_some_and(|(id, _)| !rests(id))
+    }
+
+    /// Whether a job that GitHub assigns to this runner begins here.
+    pub(crate) fn takes_jobs_as(&self, runner: &str) -> bool {
+        let named = self.registered.lock().unwrap().as_ref().is_some_and(|(_, name)| name == runner);
+        named
+            && !self.dead.is_cancelled()
+            && !*self.frozen.lock().unwrap()
+            && self.process.lock().unwrap().is_some()
+    }
+
+    /// The name of its runner.
+    fn runner(&self) -> Option<String> {
+        self.registered.lock().unwrap().as_ref().map(|(_, name)| name.clone())
     }
 
     /// S1, S3 and S4: whether what runs here is what the record says.
@@ -159,10 +176,20 @@ impl SimHost {
     /// The power goes: nothing runs any more, GitHub sees the runner go offline.
     pub(crate) fn power_off(&self, world: &World) {
         self.dead.cancel();
+        self.runner_ends(world);
         *self.process.lock().unwrap() = None;
         if let Some((scope, name)) = self.registered.lock().unwrap().as_ref() {
             world.github.set_runner(scope, name, false, false);
         }
+    }
+}
+
+impl SimHost {
+    /// S39: its runner ends, with the job that it may have.
+    fn runner_ends(&self, world: &World) {
+        let runs = self.process.lock().unwrap().is_some();
+        let job = self.runner().filter(|_| runs).and_then(|runner| world.jobs.ended(&runner));
+        job.into_iter().for_each(|what| world.broke(what));
     }
 }
 
@@ -359,8 +386,20 @@ impl Hands {
         TaskOutcome::Lent
     }
 
+    /// No job begins from now on, unless one has begun.
+    async fn freeze(&self) -> TaskOutcome {
+        self.takes(0..2).await;
+        let begun = self.sim_host.runner().is_some_and(|runner| self.world.jobs.has_begun(&runner));
+        let busy = begun && self.world.bug != Some(Bug::FreeWhileBusy);
+        *self.sim_host.frozen.lock().unwrap() = !busy;
+        self.say(if busy { "has a job" } else { "is suspended" });
+        TaskOutcome::Frozen { busy }
+    }
+
     async fn stop(&self, claim: &ClaimId) -> TaskOutcome {
         self.takes(0..8).await;
+        self.sim_host.runner_ends(&self.world);
+        *self.sim_host.frozen.lock().unwrap() = false;
         if self.world.bug != Some(Bug::RunnerOutlivesStop) {
             *self.sim_host.process.lock().unwrap() = None;
         }
@@ -450,7 +489,12 @@ impl Hands {
     /// How the task fails by plan. Idling and waiting have no effect.
     fn planned(&self, task: &Task) -> Option<Wrong> {
         let what = match task {
-            Task::Idle | Task::Listen { .. } | Task::Serve { .. } | Task::Rest { .. } => return None,
+            Task::Idle
+            | Task::Listen { .. }
+            | Task::Serve { .. }
+            | Task::Frozen { .. }
+            | Task::Rest { .. } => return None,
+            Task::Freeze { .. } => "freezes",
             Task::Lend { .. } => "lends",
             Task::Boot => "boots",
             Task::Configure { .. } => "configures",
@@ -475,7 +519,12 @@ impl Hands {
             Task::Configure { claim, registration } => self.configure(&claim, &registration).await,
             Task::Start { claim, single_use, .. } => self.start(&claim, single_use.as_deref()).await,
             Task::Listen { runner, .. } => self.listen(runner).await,
-            Task::Serve { runner, .. } | Task::Rest { runner, .. } => self.serve(runner).await,
+            Task::Serve { runner, .. } | Task::Rest { runner, .. } => {
+                *self.sim_host.frozen.lock().unwrap() = false;
+                self.serve(runner).await
+            }
+            Task::Freeze { .. } => self.freeze().await,
+            Task::Frozen { .. } => std::future::pending().await,
             Task::Lend { claim, holder } => self.lend(&claim, &holder.run).await,
             Task::Stop { claim, .. } => self.stop(&claim).await,
             Task::Deregister { .. } => self.deregister().await,

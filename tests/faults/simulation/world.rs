@@ -25,6 +25,7 @@ use crate::simulation::fault_rates::{Fault, FaultRates};
 use crate::simulation::laws::{Laws, record};
 use crate::simulation::ledger::{CLOCKS, Shelf};
 use crate::simulation::plans::{Effects, Plan};
+use crate::simulation::queued_jobs::{self, Jobs};
 use crate::simulation::shares::{Drawn, Watched};
 use crate::simulation::sim_host::SimHost;
 use crate::simulation::trace::Trace;
@@ -89,6 +90,8 @@ pub(crate) struct World {
     pub(crate) highest: Highest,
     /// What agents and commands did, where one of their effects goes wrong by plan.
     pub(crate) effects: Effects,
+    /// Jobs that GitHub assigns to runners, in a world of those.
+    pub(crate) jobs: Jobs,
     /// The requests that jobs wait for: of attempts that were run again, and for which nobody asks.
     pub(crate) waited_for: Mutex<BTreeSet<RecordId>>,
     /// The newest runner version, and those of which no runner can register.
@@ -178,6 +181,7 @@ impl World {
             decided: false.into(),
             highest: Highest::default(),
             effects: Effects::default(),
+            jobs: Jobs::default(),
             waited_for: Mutex::default(),
             versions: Mutex::new((newest, BTreeSet::new())),
             ends,
@@ -191,6 +195,18 @@ impl World {
     pub(crate) fn planned(mode: RegistrationMode, plan: Option<Plan>) -> Self {
         let classes = [("small".to_owned(), mode)].into();
         Self { classes, effects: Effects::planned(plan), ..Self::new(1, false, None, Some(&[])) }
+    }
+
+    /// A yard whose runs ask for nothing.
+    pub(crate) fn of_queued_jobs(seed: u64, told: bool, bug: Option<Bug>) -> Self {
+        let mut world = Self::new(seed, told, bug, Some(&queued_jobs::FAULTS));
+        world.classes = [("small".to_owned(), RegistrationMode::Run)].into();
+        Self { jobs: Jobs::new(true), ..world }
+    }
+
+    /// Whether a job that GitHub assigns to a runner begins there.
+    pub(crate) fn takes_jobs(&self, runner: &str) -> bool {
+        self.machines.lock().unwrap().values().any(|sim_host| sim_host.takes_jobs_as(runner))
     }
 
     /// Whether the provider refused an order within the last two minutes.
@@ -260,6 +276,7 @@ impl World {
                 broken.extend(sim_host.judge(self, after));
             }
         }
+        broken.extend(laws.request_of(&write.key).and_then(|request| self.jobs.judge(request)));
         if let Some(request) = laws.request_of(&write.key).filter(|request| is_over(request) && !released) {
             broken.extend(self.released_early(&laws, request));
         }

@@ -306,6 +306,7 @@ fn instance(n: usize, any_yard: &AnyMachine, requests: &[AnyRequest]) -> Instanc
         // Some of those that were touched by nobody else.
         hold: (!any_yard.expired && any_yard.uses % 4 == 3)
             .then(|| Hold { by: "ada".into(), until: any_yard.threshold }),
+        retire_asked: None,
         logs_requested: None,
         console: None,
         expires_at: (any_yard.place > 6).then(|| any_yard.threshold.as_second()),

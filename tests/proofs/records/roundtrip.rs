@@ -14,9 +14,10 @@ use runyard_core::model::{
     Keep, KeepScope, Kept, KeptDirectories, LabelMode, LabelSuffix, Launch, LaunchId, LaunchPhase,
     LaunchTemplate, Lease, Level, Life, Money, Pace, Phase, PinnedImage, Pool, PoolOverride, PoolSpec,
     PoolStatus, Promotion, Queue, Quota, Reading, Reason, Record, RecordId, RegisteredAhead, Registration,
-    RegistrationMode, ReleasedBy, Replacement, Repository, Request, RequestKey, RequestName, ReuseWithin,
-    RunId, RunnerPackage, RunnerTrial, RunnerTrouble, Schedule, ShareBy, Sharing, Signal, SizedDesired,
-    Sizing, State, Status, Threshold, TroubleKind, Uid, Usage, UsageClass, Volume, WriteFrom, read,
+    RegistrationMode, ReleasedBy, Replacement, Repository, Request, RequestKey, RequestName, RetireReport,
+    ReuseWithin, RunId, RunnerPackage, RunnerTrial, RunnerTrouble, Schedule, ShareBy, Sharing, Signal,
+    SizedDesired, Sizing, State, Status, Threshold, TroubleKind, Uid, Usage, UsageClass, Volume, WriteFrom,
+    read,
 };
 
 /// The record read from what is stored of it.
@@ -183,7 +184,7 @@ fn instance() -> impl Strategy<Value = Instance> {
     let place = (facts(), life(), any::<bool>(), key(), time(), time(), time());
     let rest = (small(), text(), of(text()), sealed(), count(), sealed(), small());
     let hold = (text(), time()).prop_map(|(by, until)| Hold { by, until });
-    let asked = (of(hold), of((time(), text())), of(package()), vec(past_span(), 0..3));
+    let asked = (of(hold), of((time(), text())), of(package()), vec(past_span(), 0..3), of(time()));
     let said = (of(text()), of(text()), (of(promotion()), of(ahead())), jobs(), asked);
     (place, rest, of(any::<i64>()), said, count(), time()).prop_map(
         |(
@@ -224,6 +225,7 @@ fn instance() -> impl Strategy<Value = Instance> {
                 registration_failures: failures,
                 expired_by,
                 hold: asked.0,
+                retire_asked: asked.4,
                 logs_requested: asked.1,
                 console,
                 expires_at,
@@ -307,6 +309,10 @@ fn trouble() -> impl Strategy<Value = RunnerTrouble> {
     })
 }
 
+fn retire() -> impl Strategy<Value = RetireReport> {
+    (time(), any::<bool>()).prop_map(|(at, busy)| RetireReport { at, busy })
+}
+
 fn agent() -> impl Strategy<Value = Agent> {
     let interruption =
         (word(InterruptionAction::ALL), time()).prop_map(|(action, at)| Interruption { action, at });
@@ -317,13 +323,15 @@ fn agent() -> impl Strategy<Value = Agent> {
         says,
         beat,
         of(interruption),
-        (of(count()), kept(), of(reported()), of(trouble())),
+        (of(count()), kept(), of(reported()), (of(trouble()), of(retire()))),
         of(time()),
     )
         .prop_map(
-            |(id, says, beat, interruption, (registration_done, kept, ahead, runner_trouble), updated_at)| {
+            |(id, says, beat, interruption, (registration_done, kept, ahead, told), updated_at)| {
+                let (runner_trouble, retire) = told;
                 Agent {
                     runner_trouble,
+                    retire,
                     arn: Some(InstanceArn::local(&id)),
                     signal: says.0,
                     signal_claim_id: says.1,
@@ -350,27 +358,30 @@ fn intent() -> impl Strategy<Value = Intent> {
     let wish = (short(), any::<u32>(), any::<u32>(), of(word(UsageClass::ALL)), any::<bool>(), of(types()));
     let limits = (of(any::<u64>()), any::<u64>(), word(Desired::ALL), count(), of(time()), of(time()));
     let suffix = of("[a-z0-9]{8}".prop_map(|text| text.parse::<LabelSuffix>().expect("its form")));
-    let more = (suffix, any::<bool>(), of(short()), of(short()), word(Asked::ALL));
+    let more = (suffix, any::<bool>(), of(short()), of(short()), (word(Asked::ALL), of(any::<u32>())));
     (repository(), wish, limits, more).prop_map(
-        |(repository, wish, limits, (label_suffix, trial, priority, fail_requested_by, asked))| Intent {
-            repository,
-            resource_class: wish.0,
-            count: wish.1,
-            min_count: wish.2,
-            usage_class: wish.3,
-            on_demand_fallback: wish.4,
-            allowed_instance_types: wish.5,
-            max_runtime_minutes: limits.0,
-            timeout_seconds: limits.1,
-            label_suffix,
-            priority,
-            desired: limits.2,
-            generation: limits.3,
-            created_at: limits.4,
-            fail_requested_at: limits.5,
-            fail_requested_by,
-            asked,
-            trial,
+        |(repository, wish, limits, (label_suffix, trial, priority, fail_requested_by, (asked, wanted)))| {
+            Intent {
+                repository,
+                resource_class: wish.0,
+                count: wish.1,
+                min_count: wish.2,
+                usage_class: wish.3,
+                on_demand_fallback: wish.4,
+                allowed_instance_types: wish.5,
+                max_runtime_minutes: limits.0,
+                timeout_seconds: limits.1,
+                label_suffix,
+                priority,
+                wanted,
+                desired: limits.2,
+                generation: limits.3,
+                created_at: limits.4,
+                fail_requested_at: limits.5,
+                fail_requested_by,
+                asked,
+                trial,
+            }
         },
     )
 }
@@ -408,6 +419,7 @@ fn status() -> BoxedStrategy<Status> {
             hourly_cost_nanos: derived.5,
             deadline: times.1,
             ready_at: times.2,
+            lent_since: times.1,
             released_at: times.2,
             ended_at: times.1,
             settled_for: times.5,
@@ -427,6 +439,7 @@ fn request() -> impl Strategy<Value = Request> {
             // What is written differs from what is served only in what was taken on, and only where that is kept.
             let written = written.filter(|_| status.accepted).map(|written| Intent {
                 repository: intent.repository.clone(),
+                wanted: intent.wanted,
                 desired: intent.desired,
                 generation: intent.generation,
                 created_at: intent.created_at,

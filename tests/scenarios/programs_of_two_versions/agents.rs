@@ -104,7 +104,10 @@ impl Executor for Hands {
             }
             Task::Wipe { .. } => TaskOutcome::Wiped,
             Task::Settle { .. } => TaskOutcome::Settled,
-            Task::Idle | Task::Serve { .. } | Task::Rest { .. } => std::future::pending().await,
+            Task::Freeze { .. } => TaskOutcome::Frozen { busy: true },
+            Task::Idle | Task::Serve { .. } | Task::Rest { .. } | Task::Frozen { .. } => {
+                std::future::pending().await
+            }
         }
     }
 

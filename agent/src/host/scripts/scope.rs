@@ -47,7 +47,7 @@ pub(crate) struct Scope {
 
 impl Scope {
     /// Returns the current processes. Ended ones do not count.
-    fn find(&self) -> io::Result<Vec<Process>> {
+    pub(crate) fn find(&self) -> io::Result<Vec<Process>> {
         let own = i32::try_from(std::process::id()).expect("process ids are small");
         let all = processes::all()?;
         let below = self.since.map_or_else(BTreeSet::new, |since| descendants(&all, own, since));

@@ -25,6 +25,8 @@ pub(crate) struct Process {
     pub(crate) started: u64,
     /// Whether it has ended, with all its threads, and waits to be reaped by its parent.
     pub(crate) zombie: bool,
+    /// Whether it is suspended by a signal.
+    pub(crate) stopped: bool,
     pub(crate) name: String,
 }
 
@@ -79,6 +81,7 @@ fn parse(pid: i32, stat: &str) -> Option<Process> {
         started: fields.get(19)?.parse().ok()?,
         // Its first thread may have ended alone: the others are still running, with access to the same resources.
         zombie: matches!(*fields.first()?, "Z" | "X") && number(17)? <= 1,
+        stopped: *fields.first()? == "T",
         name: name.split_once('(').map_or("", |(_, name)| name).to_owned(),
     })
 }
@@ -115,10 +118,29 @@ pub(crate) fn interrupt(runner: RunnerProcess) {
 
 /// Kills a process, unless another one has its id by now.
 pub(crate) fn end(process: &Process) {
+    send(process, Signal::SIGKILL);
+}
+
+/// Suspends a process, unless another one has its id by now.
+pub(crate) fn suspend(process: &Process) {
+    send(process, Signal::SIGSTOP);
+}
+
+/// Lets a suspended process run, unless another one has its id by now.
+pub(crate) fn resume(process: &Process) {
+    send(process, Signal::SIGCONT);
+}
+
+/// Returns whether this same process is suspended.
+pub(crate) fn is_suspended(runner: RunnerProcess) -> bool {
+    Process::of(runner.pid).is_some_and(|process| process.started == runner.started && process.stopped)
+}
+
+fn send(process: &Process, signal: Signal) {
     if alive(process.runner_process()) {
-        match kill(Pid::from_raw(process.pid), Signal::SIGKILL) {
+        match kill(Pid::from_raw(process.pid), signal) {
             Ok(()) | Err(Errno::ESRCH) => {}
-            Err(errno) => tracing::warn!(pid = process.pid, %errno, "cannot end a process"),
+            Err(errno) => tracing::warn!(pid = process.pid, %errno, %signal, "cannot signal a process"),
         }
     }
 }

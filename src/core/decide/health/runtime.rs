@@ -26,10 +26,10 @@ fn unless_told(cx: &Context<'_>, request: Option<&Request>) -> u64 {
     if watched { WATCHED_RUNTIME_MINUTES } else { UNWATCHED_RUNTIME_MINUTES }
 }
 
-/// Returns when a ready request reaches its maximum runtime and is released, so that a workflow without a release step
-/// does not cost money forever.
+/// Returns when a ready request reaches its maximum runtime and gives its machines back, so that a workflow without a
+/// release step does not cost money forever. A request that rests has none.
 pub(crate) fn ends_at(cx: &Context<'_>, request: &Request) -> Option<Timestamp> {
-    let ready_at = request.status.ready_at?;
+    let ready_at = since(request).filter(|_| !request.rests())?;
     let class = Yard::class_of(request).map(|class| ClassRecord::of(cx.yard, &class));
     let by_class = request.intent.max_runtime_minutes.is_none();
     let end = |spec| after(ready_at, max_runtime(cx, Some(request), spec));
@@ -46,6 +46,12 @@ pub(crate) fn ends_at(cx: &Context<'_>, request: &Request) -> Option<Timestamp> 
     }
 }
 
+/// Returns since when a ready request has machines, from which its maximum runtime counts.
+pub(crate) fn since(request: &Request) -> Option<Timestamp> {
+    let status = &request.status;
+    status.ready_at.map(|ready_at| status.lent_since.map_or(ready_at, |since| since.max(ready_at)))
+}
+
 /// Returns the last deadline of the machines that a request holds.
 fn last_deadline(yard: &Yard, request: &Request) -> Option<Timestamp> {
     let holding = yard.holding(&request.id, request);
@@ -59,7 +65,7 @@ fn last_deadline(yard: &Yard, request: &Request) -> Option<Timestamp> {
 pub(crate) fn deadline(cx: &Context<'_>, request: Option<&Request>, spec: Option<&PoolSpec>) -> Timestamp {
     let now = cx.now.wall;
     let waits = |request: &&Request| target(request) > 1;
-    let ready_at = request.and_then(|request| request.status.ready_at);
+    let ready_at = request.and_then(since);
     let by = || request.filter(waits)?.status.deadline.filter(|deadline| *deadline > now);
     let ready_at = ready_at.or_else(by).unwrap_or(now);
     let end = after(ready_at, max_runtime(cx, request, spec)).max(now);

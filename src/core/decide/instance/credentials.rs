@@ -223,7 +223,7 @@ impl MachineView<'_> {
     }
 
     /// Returns GitHub's number of the runner, as its agent reports it: then the operator removes the runner itself.
-    fn runner_number(&self) -> Option<u64> {
+    pub(super) fn runner_number(&self) -> Option<u64> {
         self.tracked.agent.as_ref().and_then(|agent| agent.runner_id)
     }
 

@@ -32,7 +32,7 @@ impl MachineView<'_> {
                 Some(if again { self.end(Reason::RegistrationFailed, note) } else { self.give_back(note) })
             }
             Some(Signal::Ok | Signal::Failed | Signal::RegOk | Signal::RemoveRegFailed) | None => {
-                self.end_moved()
+                self.end_moved().or_else(|| self.unused())
             }
         }
     }

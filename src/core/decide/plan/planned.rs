@@ -122,6 +122,13 @@ impl Planned {
         Self::of_record("instance", Effect::Instance(Box::new(step), github), key).telling([event])
     }
 
+    /// Plans [`Effect::Instance`] for a machine that no job of its request needs. A failure of it holds up nothing else.
+    pub fn retirement(step: Step<Instance>, note: Note, github: AtGitHub) -> Self {
+        let event = PlannedEvent::of_instance(&step, note);
+        let key = step.before.key();
+        Self::of_record("retire", Effect::Instance(Box::new(step), github), key).telling([event])
+    }
+
     /// Plans [`Effect::Silence`], at this heartbeat.
     pub fn silence(step: Step<Instance>, seq: u64, note: Note) -> Self {
         let event = PlannedEvent::of_instance(&step, note);

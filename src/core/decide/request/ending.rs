@@ -15,7 +15,7 @@ const SAID_BEFORE: Duration = Duration::from_secs(300);
 
 /// Returns when the warning of a ready request is written.
 pub(super) fn said_at(cx: &Context<'_>, request: &Request) -> Option<Timestamp> {
-    let (begun, end) = (request.status.ready_at?, runtime::ends_at(cx, request)?);
+    let (begun, end) = (runtime::since(request)?, runtime::ends_at(cx, request)?);
     let half = Duration::try_from(end.duration_since(begun)).unwrap_or_default() / 2;
     Some(end.saturating_sub(SAID_BEFORE.min(half)).unwrap_or(end))
 }

@@ -31,6 +31,12 @@ pub(super) fn degraded(cx: &Context<'_>, request: &Request, holding: &Holding<'_
             next.status.message = message;
         });
     }
+    if !holding.lost.is_empty() && !is_short(request, holding) {
+        return write(cx, request, Note::normal("Retired", retired(request, holding)), |next| {
+            drop_lost(cx, &request.id, request, next);
+            next.status.message = retired(request, holding);
+        });
+    }
     if !holding.lost.is_empty() {
         // Lost machines leave the list, so that the list counts the machines that the request holds.
         let note = Note::warning("Degraded", loss(holding));
@@ -56,6 +62,19 @@ pub(super) fn degraded(cx: &Context<'_>, request: &Request, holding: &Holding<'_
         });
     }
     Plan::default()
+}
+
+/// Returns whether a request has fewer machines than it wants. One whose jobs need fewer than it asks for loses those on
+/// purpose.
+fn is_short(request: &Request, holding: &Holding<'_>) -> bool {
+    request.intent.wanted.is_none() || (holding.held.len() as u32) < target(request)
+}
+
+/// Describes the machines that the jobs of a request do not need, for people.
+fn retired(request: &Request, holding: &Holding<'_>) -> String {
+    let ids: Vec<&str> = holding.lost.iter().map(|lost| lost.id.as_str()).collect();
+    let needed = machines(request.wanted());
+    format!("{} given back: the jobs of its run need {needed} for now", ids.join(", "))
 }
 
 /// Describes the running machines whose runners no longer listen, and the problem of the first one.
@@ -125,8 +144,8 @@ pub(in crate::decide) fn drop_lost(
     for lost in holding.lost.iter().filter(|lost| !(lost.out && keep_out)) {
         next.lose(lost.id);
     }
-    if !keep_out && next.status.phase == Some(Phase::Ready) && !holding.lost.is_empty() && !is_degraded(next)
-    {
+    let short = !holding.lost.is_empty() && is_short(request, &holding);
+    if !keep_out && next.status.phase == Some(Phase::Ready) && short && !is_degraded(next) {
         degrade(next, &holding, cx.now.wall);
     }
 }

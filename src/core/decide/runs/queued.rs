@@ -2,6 +2,7 @@
 //! other job that asks for its machine.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use crate::model::{Asked, ClassName, PoolSpec, Repository, Request, RequestKey, RequestName, RunId, of_run};
 use crate::ports::github::{JobState, WorkflowJob, WorkflowRun};
@@ -155,16 +156,17 @@ fn has(spec: &PoolSpec, run: &WorkflowRun, rest: &str, label: &str) -> bool {
 pub enum ForLabel {
     /// The request is written.
     Create,
-    /// Its count is raised to this one.
+    /// Its jobs need this many machines, more than it wants by now.
     Raise(u32),
-    /// Its workflow made it, or it has all the machines that its jobs need.
+    /// Its workflow made it, or it wants all the machines that its jobs need.
     Nothing,
     /// It is over while jobs wait, and a request is never opened again.
     Over,
 }
 
-/// Decides about the request of a label, given its record. A count is never lowered, and what a workflow asked for
-/// itself is left to it.
+/// Decides about the request of a label, given its record. What a workflow asked for itself is left to it. A request that
+/// rests after its maximum runtime gets machines for jobs that wait alone: those that it served are listed as running
+/// until GitHub misses their runners.
 #[must_use]
 pub fn for_label(label: &RunLabel, wanted: &Wanted, record: Option<&Request>) -> ForLabel {
     let Some(request) = record else {
@@ -177,8 +179,37 @@ pub fn for_label(label: &RunLabel, wanted: &Wanted, record: Option<&Request>) ->
     if request.is_released() || !request.phase().wants_machines() {
         return if label.queued > 0 { ForLabel::Over } else { ForLabel::Nothing };
     }
-    let written = request.written.as_deref().unwrap_or(&request.intent).count;
-    if wanted.count > written { ForLabel::Raise(wanted.count) } else { ForLabel::Nothing }
+    let written = request.written.as_deref().unwrap_or(&request.intent);
+    let wants = written.wanted.map_or(written.count, |wanted| wanted.min(written.count));
+    let needed = if request.rests() { wanted.count.min(label.queued) } else { wanted.count };
+    if needed > wants { ForLabel::Raise(needed) } else { ForLabel::Nothing }
+}
+
+/// For how long fewer jobs must need a machine before one is given back: the next job of a run often comes soon, and its
+/// machine is prepared.
+const UNNEEDED: Duration = Duration::from_secs(5 * 60);
+
+/// How many machines the jobs of a label have needed since they last needed all that their request wants.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Needed {
+    since: Option<Duration>,
+    most: u32,
+}
+
+impl Needed {
+    /// Takes in how many machines its jobs need now, and returns how many its request wants from now on, if fewer. `now`
+    /// is on the monotonic clock.
+    pub fn lowered(&mut self, request: &Request, jobs: u32, now: Duration) -> Option<u32> {
+        let (made, open) = (request.intent.asked == Asked::Job, request.phase().wants_machines());
+        if !made || !open || request.is_released() || jobs >= request.wanted() {
+            *self = Self::default();
+            return None;
+        }
+        let since = *self.since.get_or_insert(now);
+        self.most = self.most.max(jobs);
+        let over = now.saturating_sub(since) >= UNNEEDED;
+        over.then(|| std::mem::take(self).most)
+    }
 }
 
 /// Returns the key of the request that a label makes.

@@ -100,6 +100,25 @@ fn known_trouble<'de, D: Deserializer<'de>>(from: D) -> Result<Option<RunnerTrou
     Ok(kind.parse().ok().map(|kind| RunnerTrouble { since, kind, words }))
 }
 
+/// The agent's answer to the question whether its runner has a job. A runner without one is suspended for a while, so that
+/// none begins before GitHub has removed it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RetireReport {
+    /// The `retireAskedAt` that it answers.
+    pub at: Timestamp,
+    /// Whether the runner has a job.
+    pub busy: bool,
+}
+
+impl RetireReport {
+    /// Returns its stored form.
+    #[must_use]
+    pub fn attribute(&self) -> AttributeValue {
+        let at = ("at".to_owned(), AttributeValue::S(self.at.to_string()));
+        AttributeValue::M([at, ("busy".to_owned(), AttributeValue::Bool(self.busy))].into())
+    }
+}
+
 /// A notice from EC2 that the agent saw in its metadata.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Interruption {
@@ -164,6 +183,9 @@ pub struct Agent {
     /// The problem that keeps the runner of its claim from listening.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "known_trouble")]
     pub runner_trouble: Option<RunnerTrouble>,
+    /// The answer to the question whether its runner has a job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retire: Option<RetireReport>,
     /// When it was last written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub updated_at: Option<Timestamp>,
@@ -195,6 +217,7 @@ impl Agent {
             kept: KeptDirectories::new(),
             ahead: None,
             runner_trouble: None,
+            retire: None,
             updated_at: Some(now),
         }
     }

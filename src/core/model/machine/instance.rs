@@ -96,6 +96,8 @@ pub struct Instance {
     pub expired_by: Option<String>,
     /// A person's hold; it is never taken back.
     pub hold: Option<Hold>,
+    /// When the operator asked its agent whether its runner has a job; the agent keeps the runner from a job meanwhile.
+    pub retire_asked: Option<Timestamp>,
     /// When a person last asked for its logs (`runyard logs`), and who it was; its agent reads it.
     pub logs_requested: Option<(Timestamp, String)>,
     /// The last line on its console before it ended, if it ended before it was of use.
@@ -133,6 +135,7 @@ impl Instance {
             registration_failures: 0,
             expired_by: None,
             hold: None,
+            retire_asked: None,
             logs_requested: None,
             console: None,
             spans: Vec::new(),
@@ -294,6 +297,8 @@ pub struct InstanceRow {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     hold: Option<Hold>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    retire_asked_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     logs_requested_at: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     logs_requested_by: Option<String>,
@@ -404,6 +409,7 @@ impl Record for Instance {
             registration_failures: self.registration_failures,
             expired_by: self.expired_by.clone(),
             hold: self.hold.clone(),
+            retire_asked_at: self.retire_asked,
             logs_requested_at: self.logs_requested.as_ref().map(|(at, _)| *at),
             logs_requested_by: self.logs_requested.as_ref().map(|(_, by)| by.clone()),
             console: self.console.clone(),
@@ -459,6 +465,7 @@ impl Record for Instance {
             registration_failures: row.registration_failures,
             expired_by: row.expired_by,
             hold: row.hold,
+            retire_asked: row.retire_asked_at,
             logs_requested: row.logs_requested_at.map(|at| (at, row.logs_requested_by.unwrap_or_default())),
             console: row.console,
             spans: row.spans,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use super::{Asked, Desired, Intent, Request, Status, TIMEOUT_SECONDS};
+use super::{Asked, Desired, Intent, Phase, Request, Status, TIMEOUT_SECONDS};
 use crate::model::record::item_of;
 use crate::model::{
     AttributeValue, ClassName, Guard, InstanceTypes, Item, LabelSuffix, Record, RequestKey, Uid, UsageClass,
@@ -82,6 +82,7 @@ impl NewIntent {
             timeout_seconds: self.timeout_seconds.unwrap_or(TIMEOUT_SECONDS),
             label_suffix: self.label_suffix,
             priority: self.priority,
+            wanted: None,
             desired: Desired::Provisioned,
             generation: 1,
             created_at: Some(now),
@@ -112,6 +113,7 @@ impl Request {
         let intent = Intent {
             count,
             min_count: self.intent.min_count.min(count),
+            wanted: None,
             desired: Desired::Provisioned,
             generation: 1,
             created_at: Some(now),
@@ -141,13 +143,32 @@ impl Request {
         NewIntent { min_count, timeout_seconds, asked: Asked::Job, ..intent }.request(id, uid, now)
     }
 
-    /// Writes a higher count into the intent, which the operator accepts like that of a workflow.
-    pub fn raise_to(&mut self, count: u32) {
+    /// Writes into the intent that its jobs need more machines. A higher count is accepted like that of a workflow.
+    pub fn raise_to(&mut self, count: u32, wanted: u32, now: Timestamp) {
         let mut written = self.written.take().unwrap_or_else(|| Box::new(self.intent.clone()));
-        written.count = count;
-        self.intent.generation += 1;
-        written.generation = self.intent.generation;
+        written.count = written.count.max(count);
         self.written = Some(written);
+        let wanted = self.intent.wanted.map(|_| wanted);
+        self.rewrite_wanted(wanted, now);
+        self.settle_written();
+    }
+
+    /// Writes into the intent how many machines its jobs need now.
+    pub fn want(&mut self, wanted: u32, now: Timestamp) {
+        self.rewrite_wanted(Some(wanted), now);
+    }
+
+    /// Changes what is wanted in the next generation of the intent. After a rest, the time for which the request has
+    /// machines begins anew.
+    fn rewrite_wanted(&mut self, wanted: Option<u32>, now: Timestamp) {
+        if self.rests() && wanted != Some(0) && self.status.phase == Some(Phase::Ready) {
+            self.status.lent_since = Some(millis(now));
+        }
+        self.intent.generation += 1;
+        self.intent.wanted = wanted;
+        if let Some(written) = &mut self.written {
+            (written.generation, written.wanted) = (self.intent.generation, wanted);
+        }
     }
 }
 

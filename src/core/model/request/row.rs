@@ -72,6 +72,7 @@ impl Accepted {
             timeout_seconds: self.timeout_seconds,
             label_suffix: self.label_suffix,
             priority: self.priority,
+            wanted: written.wanted,
             repository: written.repository.clone(),
             desired: written.desired,
             generation: written.generation,
@@ -110,6 +111,8 @@ pub struct RequestRow {
     label_suffix: Option<LabelSuffix>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     priority: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    wanted: Option<u32>,
     desired: Desired,
     generation: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -140,6 +143,8 @@ pub struct RequestRow {
     deadline: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     ready_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    lent_since: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     released_at: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -208,6 +213,7 @@ impl Record for Request {
             timeout_seconds: (intent.timeout_seconds != TIMEOUT_SECONDS).then_some(intent.timeout_seconds),
             label_suffix: intent.label_suffix.clone(),
             priority: intent.priority.clone(),
+            wanted: served.wanted,
             desired: served.desired,
             generation: served.generation,
             created_at: served.created_at,
@@ -224,6 +230,7 @@ impl Record for Request {
             accepted_at: status.accepted_at,
             deadline: status.deadline,
             ready_at: status.ready_at,
+            lent_since: status.lent_since,
             released_at: status.released_at,
             ended_at: status.ended_at,
             settled_for: status.settled_for,
@@ -263,6 +270,7 @@ impl Record for Request {
             timeout_seconds: row.timeout_seconds.unwrap_or(TIMEOUT_SECONDS),
             label_suffix: row.label_suffix,
             priority: row.priority.map(short),
+            wanted: row.wanted,
             desired: row.desired,
             generation: row.generation,
             created_at: row.created_at,
@@ -294,6 +302,7 @@ impl Record for Request {
                 hourly_cost_nanos: row.hourly_cost_nanos,
                 deadline: row.deadline,
                 ready_at: row.ready_at,
+                lent_since: row.lent_since,
                 released_at: row.released_at,
                 ended_at: row.ended_at,
                 settled_for: row.settled_for,

@@ -2,8 +2,10 @@
 //! stopped, removed, or has served its only job.
 
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::time::Duration;
 
+use tokio::process::{Child, Command};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, sleep};
@@ -88,6 +90,25 @@ fn prepare(root: &Path, options: &Run) -> Result<(Identity, Calls, Stop), String
     let calls = Calls::of(&identity)?;
     let stop = Stop::new().map_err(|e| format!("Cannot listen to signals: {e}"))?;
     Ok((identity, calls, stop))
+}
+
+/// The process that tells everybody on its machine that the runner has a job. The steps of the job are the listener's own.
+struct Worker(Option<Child>);
+
+impl Worker {
+    /// Starts it; without a package there is none.
+    fn start(root: &Path) -> Self {
+        let mut command = Command::new(root.join("bin/Runner.Worker"));
+        command.stdin(Stdio::piped()).kill_on_drop(true);
+        Self(command.spawn().ok())
+    }
+
+    /// Ends it with its job.
+    async fn end(self) {
+        let Some(mut child) = self.0 else { return };
+        drop(child.stdin.take());
+        let _ = child.wait().await;
+    }
 }
 
 /// SIGINT and SIGTERM, counted.
@@ -261,6 +282,7 @@ impl Listener<'_> {
             return true;
         }
         self.say(&format!("Running job: {}", assignment.spec.name));
+        let worker = Worker::start(self.root);
         let (end, mut ended) = watch::channel(None);
         let config = self.identity.config.clone();
         let (root, hook, start) = (self.root.to_owned(), self.hook.clone(), self.behaviour.pace.first_step());
@@ -305,7 +327,9 @@ impl Listener<'_> {
             }
         }
         self.say(&format!("Job {} completed with result: {}", assignment.spec.name, result(&outcome)));
-        self.report(session, assignment, outcome).await
+        let outlived = self.report(session, assignment, outcome).await;
+        worker.end().await;
+        outlived
     }
 
     /// Reports that the job begins, until the stand-in has received it: it must not assign the job to another runner.

@@ -129,7 +129,7 @@ fn a_count_is_raised_and_never_lowered() {
         assert_eq!(for_label(&label(count, 1), &wants(count), Some(&request)), done);
     }
     let mut raised = request.clone();
-    raised.raise_to(3);
+    raised.raise_to(3, 3, at(1));
     raised.advance(at(1));
     assert_eq!((raised.intent.count, raised.written.as_ref().unwrap().count), (2, 3));
     assert_eq!(for_label(&label(3, 1), &wants(3), Some(&raised)), ForLabel::Nothing, "it is written already");
@@ -152,4 +152,62 @@ fn what_a_workflow_asked_for_or_is_over_is_left_alone() {
         assert_eq!(for_label(&label(1), &wants, Some(&over)), ForLabel::Over);
         assert_eq!(for_label(&label(0), &wants, Some(&over)), ForLabel::Nothing);
     }
+}
+
+#[test]
+fn what_is_wanted_falls_to_the_most_that_jobs_needed_for_five_minutes() {
+    let (mut needed, request) = (Needed::default(), asked(4));
+    let minute = |minutes: u64| Duration::from_secs(60 * minutes);
+    assert_eq!(needed.lowered(&request, 1, minute(0)), None);
+    assert_eq!(needed.lowered(&request, 2, minute(2)), None);
+    assert_eq!(needed.lowered(&request, 0, minute(4)), None);
+    assert_eq!(needed.lowered(&request, 1, minute(5)), Some(2));
+    // All of them were needed in between: the five minutes begin anew.
+    assert_eq!(needed.lowered(&request, 0, minute(6)), None);
+    assert_eq!(needed.lowered(&request, 4, minute(9)), None);
+    assert_eq!(needed.lowered(&request, 0, minute(11)), None);
+    assert_eq!(needed.lowered(&request, 0, minute(16)), Some(0));
+}
+
+#[test]
+fn what_a_workflow_wants_or_is_over_is_not_lowered() {
+    let mut others: Vec<Request> = [Asked::Verb, Asked::Rerun, Asked::Set].map(|_| asked(2)).into();
+    others
+        .iter_mut()
+        .zip([Asked::Verb, Asked::Rerun, Asked::Set])
+        .for_each(|(one, by)| one.intent.asked = by);
+    let mut released = asked(2);
+    released.status.released_by = Some(ReleasedBy::RunEnded);
+    let mut over = asked(2);
+    over.status.phase = Some(Phase::Failed);
+    for request in others.into_iter().chain([released, over]) {
+        let mut needed = Needed::default();
+        assert_eq!(needed.lowered(&request, 0, Duration::ZERO), None);
+        assert_eq!(
+            needed.lowered(&request, 0, Duration::from_secs(3600)),
+            None,
+            "{:?}",
+            request.intent.asked
+        );
+    }
+}
+
+#[test]
+fn a_request_that_rests_gets_machines_for_jobs_that_wait_and_begins_its_time_anew() {
+    let label =
+        |jobs, queued| RunLabel { name: "small".into(), jobs, queued, verdict: Err(Unserved::NoClass) };
+    let wants = |count| Wanted { name: "small".parse().unwrap(), class: "small".parse().unwrap(), count };
+    let mut request = asked(3);
+    request.status.phase = Some(Phase::Ready);
+    request.want(0, at(1));
+    assert!(request.rests() && request.status.lent_since.is_none());
+    // GitHub lists jobs as running whose machines were taken back.
+    assert_eq!(for_label(&label(2, 0), &wants(2), Some(&request)), ForLabel::Nothing);
+    assert_eq!(for_label(&label(3, 1), &wants(3), Some(&request)), ForLabel::Raise(1));
+    request.raise_to(1, 1, at(2));
+    assert_eq!(
+        (request.intent.count, request.intent.wanted, request.status.lent_since),
+        (3, Some(1), Some(at(2)))
+    );
+    assert_eq!(request.written, None, "the count was enough");
 }

@@ -3,12 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::decide::{ForLabel, RunLabel, Unserved, Wanted, for_label, key_of, run_labels};
+use jiff::Timestamp;
+
+use crate::decide::{ForLabel, Needed, RunLabel, Unserved, Wanted, for_label, key_of, run_labels};
 use crate::model::{Asked, EventType, Repository, Request, RequestKey, RequestName, Uid, Versioned};
 use crate::ports::StoreError;
 use crate::ports::github::{Listed, WorkflowRun};
 
-use super::known::{Known, Repo, Requests, number, repo_of, repository};
+use super::known::{Held, Known, Repo, Requests, number, repo_of, repository};
 use super::{Memory, RunWatch, Unfinished};
 
 /// How long the list of a run's jobs may lack one that was queued: GitHub listed jobs up to 5 s late.
@@ -31,6 +33,8 @@ struct SeenRun {
     changed: Duration,
     /// At which lookup of the repository its jobs were read.
     read: Option<u32>,
+    /// What the jobs of its requests needed lately.
+    needed: BTreeMap<RequestName, Needed>,
 }
 
 impl Seen {
@@ -47,7 +51,7 @@ impl Seen {
             self.runs.retain(|id, _| listed.contains(id));
         }
         for run in open {
-            let new = || SeenRun { entry: run.clone(), changed: now, read: None };
+            let new = || SeenRun { entry: run.clone(), changed: now, read: None, needed: BTreeMap::new() };
             let seen = self.runs.entry(run.id).or_insert_with(new);
             if seen.entry != *run {
                 (seen.entry, seen.changed) = (run.clone(), now);
@@ -89,7 +93,18 @@ impl RunWatch {
             return Ok(());
         }
         let jobs = self.github.run_jobs(&repo.0, &repo.1, run.id, run.attempt).await?;
-        for label in run_labels(run, &repository, &jobs, known.classes.iter()) {
+        let labels = run_labels(run, &repository, &jobs, known.classes.iter());
+        let made = |(key, held): &(&RequestKey, &Held)| {
+            held.live && held.asked == Asked::Job && key.attempt == run.attempt
+        };
+        for (key, _) in requests.iter().filter(made) {
+            if !labels.iter().any(|label| label.name == key.name.as_str())
+                && let Some(request) = self.request(key).await?
+            {
+                self.lower(run, &request, 0).await?;
+            }
+        }
+        for label in labels {
             match &label.verdict {
                 Ok(wanted) => self.serve_label(run, &repository, &label, wanted).await?,
                 // A label of a request that its workflow made itself, or of one of the class's extra labels.
@@ -116,21 +131,43 @@ impl RunWatch {
         match (for_label(label, wanted, record.as_ref()), record) {
             (ForLabel::Create, _) => self.create(run, &key, label, wanted).await,
             (ForLabel::Raise(count), Some(request)) => {
-                let mut next = request.clone();
-                next.raise_to(count);
-                next.advance(self.clock.now());
-                match self.store.write(&next.replacing(&request)).await {
-                    // Another writer changed it meanwhile; the next lookup tries again.
-                    Ok(_) | Err(StoreError::Refused { .. }) => Ok(()),
-                    Err(error) => Err(error),
-                }
+                self.change(&request, |next, now| next.raise_to(count, count, now)).await
             }
+            (ForLabel::Nothing, Some(request)) => self.lower(run, &request, wanted.count).await,
             (ForLabel::Over, Some(request)) => {
                 let why = format!("its request is over ({})", said(&request));
                 self.not_served(run, repository, label, &why);
                 Ok(())
             }
-            (ForLabel::Raise(_) | ForLabel::Over, None) | (ForLabel::Nothing, _) => Ok(()),
+            (ForLabel::Raise(_) | ForLabel::Over | ForLabel::Nothing, None) => Ok(()),
+        }
+    }
+
+    /// Lowers what the request of a label wants, where its jobs have needed fewer machines for a while.
+    async fn lower(&mut self, run: &WorkflowRun, request: &Request, jobs: u32) -> Result<(), StoreError> {
+        let now = self.clock.elapsed();
+        let seen = self.memory.seen.get_mut(&repo_of(&request.id.repository));
+        let Some(seen) = seen.and_then(|seen| seen.runs.get_mut(&run.id)) else { return Ok(()) };
+        let needed = seen.needed.entry(request.id.name.clone()).or_default();
+        match needed.lowered(request, jobs, now) {
+            Some(wanted) => self.change(request, |next, now| next.want(wanted, now)).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Changes the request of a label, on the version that was read.
+    async fn change(
+        &self,
+        request: &Request,
+        change: impl FnOnce(&mut Request, Timestamp),
+    ) -> Result<(), StoreError> {
+        let (mut next, now) = (request.clone(), self.clock.now());
+        change(&mut next, now);
+        next.advance(now);
+        match self.store.write(&next.replacing(request)).await {
+            // Another writer changed it meanwhile; the next lookup tries again.
+            Ok(_) | Err(StoreError::Refused { .. }) => Ok(()),
+            Err(error) => Err(error),
         }
     }
 
