@@ -71,6 +71,6 @@ output "init_role" {
 }
 
 output "workflow_role" {
-  description = "The role that workflows assume, RUNYARD_ROLE in config/workflows/example.yml"
+  description = "The role that workflows assume, RUNYARD_ROLE in examples/gang.yml"
   value       = one(aws_iam_role.workflow[*].arn)
 }

@@ -82,31 +82,25 @@ fn greeting(opened: &OpenedEnvironment, env_file: &Path, page: SocketAddr) -> St
         text.push_str(&format!("  GitHub   a stand-in at {}\n", standin.url()));
     }
     text.push_str(&format!("  status   http://{page}/\n"));
-    text.push_str(&format!(
-        "\nIn another terminal:\n\n\
-         \x20 . {env}\n\
-         \x20 runyard provision --run-id 1 --repository demo/app --class {class} --count 2 --wait\n\
-         \x20 runyard get instances\n",
-        env = quoted(env_file),
-    ));
-    text.push_str(&format!(
-        "\x20 runyard --yard {} get pools      # or so, and the shell keeps its own AWS environment\n",
-        quoted(&local.dir)
-    ));
+    text.push_str(&format!("\nIn another terminal:\n\n\x20 . {}\n", quoted(env_file)));
     if let (Some(standin), Some(token)) =
         (&local.standin, local.standin.as_ref().and_then(|s| s.token_file()))
     {
         text.push_str(&format!(
             "  curl -s {}/_workflow/runs -H \"Authorization: Bearer $(cat {})\" \\\n\
-             \x20   -d '{{\"repository\":\"demo/app\",\"run_id\":1,\"jobs\":[{{\"name\":\"hello\",\"runs_on\":[\"1\"],\
-             \"steps\":[\"echo hello\"]}}]}}'\n",
+             \x20   -d '{{\"repository\":\"demo/app\",\"run_id\":41,\"jobs\":[{{\"name\":\"hello\",\
+             \"runs_on\":[\"41-{class}\"],\"steps\":[\"echo hello\"]}}]}}'    # a job whose label asks for its machine\n",
             standin.url(),
             quoted(&token),
         ));
     }
     text.push_str(&format!(
-        "\x20 runyard release --run-id 1 --repository demo/app --wait\n\
+        "\x20 runyard get instances\n\
+         \x20 runyard provision --run-id 1 --repository demo/app --class {class} --count 2 --wait      # two at once\n\
+         \x20 runyard release --run-id 1 --repository demo/app --wait\n\
+         \x20 runyard --yard {dir} get pools      # or so, and the shell keeps its own AWS environment\n\
          \x20 aws dynamodb scan --table-name {table} --endpoint-url {endpoint}\n",
+        dir = quoted(&local.dir),
     ));
     text
 }

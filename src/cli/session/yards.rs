@@ -135,6 +135,8 @@ impl Yard {
             for (key, value) in local(dir, field, name)? {
                 environment.choose(&key, &value);
             }
+            // There are the logs of its machines.
+            environment.choose("RUNYARD_DIR", &dir.to_string_lossy());
             environment.local = true;
         }
         if self.profile.is_some() {
@@ -224,6 +226,8 @@ mod tests {
         let shell = [("RUNYARD_TABLE", "mine"), ("AWS_ENDPOINT_URL_DYNAMODB", "http://elsewhere")];
         let reached = chosen(home.path(), &["--yard", named], &shell).unwrap();
         assert_eq!(reached, "local us-east-1 http://127.0.0.1:1");
+        let environment = environment_of(Some(named), None, Environment::default()).ok().unwrap();
+        assert_eq!(environment.get("RUNYARD_DIR"), Some(named));
     }
 
     #[test]

@@ -35,7 +35,7 @@ impl Class {
             containers: Containers::Nothing,
             labels: Vec::new(),
             secret_label: false,
-            run_labels: false,
+            run_labels: true,
             keeps: Vec::new(),
             max_minutes: Some(90),
         }

@@ -5,23 +5,36 @@ use super::document::Node;
 use super::findings::{Finding, Level};
 use super::workflow::Job;
 
-/// The label of the run's machines, as an expression; `CLASS` stands for the resource class.
+/// The label that the job `provision` of a workflow hands on, as an expression.
 const LABEL: &str = "needs.provision.outputs.label";
 
-/// The `runs-on` of a job on borrowed machines.
+/// The text with which a workflow borrows machines of a class.
 pub(super) struct Words {
-    /// The expression of the label, without its braces.
+    /// The whole `runs-on` of a job on borrowed machines.
+    pub(super) runs_on: String,
+    /// The same as a part of an expression, without its braces.
     pub(super) label: String,
-    /// The other changes that the workflow needs.
-    pub(super) beside: &'static str,
+    /// The other changes that the workflow needs; `None` if there are none.
+    pub(super) beside: Option<&'static str>,
 }
 
-/// Returns the text with which a workflow borrows machines of a class.
+/// Returns the text with which a workflow borrows machines of a class: the label alone where the class serves labels.
 pub(super) fn words(class: &Class) -> Words {
+    if class.run_labels {
+        let name = &class.name;
+        return Words {
+            runs_on: format!("${{{{ github.run_id }}}}-{name}"),
+            label: format!("format('{{0}}-{name}', github.run_id)"),
+            beside: None,
+        };
+    }
     Words {
-        label: LABEL.replace("CLASS", &class.name),
-        beside: "A job that moves also needs `needs: provision`, and the workflow the jobs `provision` and `release`: \
-                 docs/workflows.md",
+        runs_on: format!("${{{{ {LABEL} }}}}"),
+        label: LABEL.to_owned(),
+        beside: Some(
+            "A job that moves also needs `needs: provision`, and the workflow the jobs `provision` and `release`: \
+             docs/workflows.md",
+        ),
     }
 }
 
@@ -201,12 +214,12 @@ pub(super) fn answer(job: &Job, class: &Class, askers: &[&str]) -> Answer {
         findings.extend(group.map(|node| of_group(node, class)));
         findings.extend((verdict == Verdict::Unknown).then(|| unknown(job)));
     }
-    let label = words(class).label;
+    let whole = words(class).runs_on;
     let write = match verdict {
-        Verdict::Moves | Verdict::Unknown => Some(format!("${{{{ {label} }}}}")),
+        Verdict::Moves | Verdict::Unknown => Some(whole),
         Verdict::MovesPartly => Some(partly(&labels, &groups, class).unwrap_or_else(|| {
             findings.push(split(job));
-            format!("${{{{ {label} }}}}")
+            whole
         })),
         Verdict::Stays | Verdict::Borrows | Verdict::Calls => None,
     };

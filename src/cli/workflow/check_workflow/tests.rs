@@ -33,11 +33,19 @@ fn the_assumed_class_is_the_first_of_the_pools_that_ship() {
     assert_eq!(Class::of(&specs[0]), Class::assumed());
 }
 
+/// A class that does not serve labels, so that a job of the workflow asks for its machines.
+fn asked() -> Class {
+    Class { run_labels: false, ..Class::assumed() }
+}
+
 #[test]
-fn the_label_to_write_is_the_one_that_the_example_has() {
-    let label = runs_on::words(&Class::assumed()).label;
-    let example = std::fs::read_to_string(Path::new(ROOT).join("config/workflows/example.yml")).unwrap();
-    assert!(example.contains(&format!("runs-on: ${{{{ {label} }}}}\n")));
+fn the_label_to_write_is_the_one_that_the_examples_have() {
+    let small = Class { name: "small".into(), ..Class::assumed() };
+    for (file, class) in [("config/workflows/example.yml", small), ("examples/gang.yml", asked())] {
+        let example = std::fs::read_to_string(Path::new(ROOT).join(file)).unwrap();
+        let runs_on = runs_on::words(&class).runs_on;
+        assert!(example.contains(&format!("runs-on: {runs_on}\n")), "{file}: {runs_on}");
+    }
 }
 
 #[test]
@@ -63,7 +71,7 @@ fn the_workflows_that_ship_borrow_already_and_need_containers_where_they_say_so(
 
 #[test]
 fn each_runs_on_is_judged_by_what_it_names() {
-    let label = "${{ needs.provision.outputs.label }}";
+    let label = "${{ github.run_id }}-linux-x64";
     for (runs_on, verdict, rules) in [
         ("ubuntu-latest", Verdict::Moves, vec![]),
         ("[self-hosted, linux, x64]", Verdict::Moves, vec![]),
@@ -139,9 +147,14 @@ fn of_a_matrix_the_linux_part_moves() {
         ),
         ("${{ fromJSON(inputs.os) }}", Verdict::Unknown, Some("${{ needs.provision.outputs.label }}")),
     ] {
-        let report = check(&text(values), &Class::assumed());
+        let report = check(&text(values), &asked());
         assert_eq!((report.jobs[0].verdict, report.jobs[0].write.as_deref()), (verdict, write), "{values}");
     }
+    let by_label = check(&text("[ubuntu-24.04, windows-2022]"), &Class::assumed());
+    assert_eq!(
+        by_label.jobs[0].write.as_deref(),
+        Some("${{ matrix.os == 'ubuntu-24.04' && format('{0}-linux-x64', github.run_id) || matrix.os }}")
+    );
     let parts = text("[ubuntu-24, windows-22]").replace("${{ matrix.os }}", "${{ matrix.os }}-big");
     assert_eq!(found(&parts, &Class::assumed()), ["fails operating-system 5", "note matrix 6"]);
     assert_eq!(
@@ -321,34 +334,25 @@ fn what_is_said_has_file_line_and_fix_and_the_document_the_same() {
     assert!(
         lines[0].starts_with("test.yml:5: fails: job a: `sudo`: no job of the class becomes root\n  fix: ")
     );
-    assert_eq!(
-        told::rows(&report),
-        [["a", "2", "ubuntu-latest", "runs-on: ${{ needs.provision.outputs.label }}"]]
-    );
+    assert_eq!(told::rows(&report), [["a", "2", "ubuntu-latest", "runs-on: ${{ github.run_id }}-linux-x64"]]);
     let document = told::document(&report, &Class::assumed());
     assert_eq!(document["fails"], true);
     assert_eq!(document["jobs"][0]["findings"][0]["line"], 5);
-    let summary = told::summary(&[report], &Class { secret_label: true, ..Class::assumed() }, false);
+    let summary = told::summary(&[report], &Class { secret_label: true, ..asked() }, false);
     assert_eq!(summary[0], "1 jobs, 1 to move; 1 would not work, 0 depend on the image, 0 notes");
     assert_eq!(summary.len(), 3);
 }
 
 #[test]
-fn the_label_alone_is_told_where_the_class_serves_it_and_where_no_class_is_known() {
+fn the_other_changes_are_told_where_the_label_alone_is_not_enough() {
     let last = |class: &Class, assumed: bool| {
         let report = check(&job(""), class);
         told::summary(&[report], class, assumed).pop().unwrap()
     };
-    let serves = Class { run_labels: true, ..Class::assumed() };
-    assert_eq!(
-        last(&serves, false),
-        "The class linux-x64 needs none of this: `runs-on: ${{ github.run_id }}-linux-x64` is enough."
-    );
-    assert_eq!(
-        last(&Class::assumed(), true),
-        "A class with `queue: {runLabels: true}` needs none of this: `runs-on: ${{ github.run_id }}-CLASS` is enough."
-    );
-    assert!(last(&Class::assumed(), false).contains("docs/workflows.md"));
+    let serves = "Nothing else changes: class linux-x64 has `queue: {runLabels: true}`.";
+    assert_eq!(last(&Class::assumed(), false), serves);
+    assert!(last(&Class::assumed(), true).starts_with("Nothing else changes where the class has `queue:"));
+    assert!(last(&asked(), false).contains("docs/workflows.md"));
     let spec = serde_json::json!({"resourceClass": "small", "queue": {"runLabels": true}});
     assert!(Class::of(&serde_json::from_value(spec).unwrap()).run_labels);
 }

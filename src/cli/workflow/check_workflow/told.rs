@@ -70,7 +70,7 @@ pub(super) fn summary(reports: &[Report], class: &Class, assumed: bool) -> Vec<S
         with(Level::Note)
     )];
     if moving > 0 {
-        lines.push(words(class).beside.to_owned());
+        lines.extend(words(class).beside.map(str::to_owned));
         if class.secret_label {
             lines.push(format!("The class {} requires `secret-label: true` beside `class`.", class.name));
         }
@@ -79,12 +79,16 @@ pub(super) fn summary(reports: &[Report], class: &Class, assumed: bool) -> Vec<S
     lines
 }
 
-/// Returns the form that needs no other jobs, if the class has it, or may have it.
+/// Returns on what the label alone rests, if the class is served by it.
 fn by_label(class: &Class, assumed: bool) -> Option<String> {
-    let (which, name) = match (class.run_labels, assumed) {
-        (true, _) => (format!("The class {}", class.name), class.name.as_str()),
-        (false, true) => ("A class with `queue: {runLabels: true}`".to_owned(), "CLASS"),
-        (false, false) => return None,
+    let name = &class.name;
+    let why = if assumed {
+        format!(
+            "Nothing else changes where the class has `queue: {{runLabels: true}}`, as class {name} of config/pools.yaml \
+             has it; name a class of yours by --pool and --class."
+        )
+    } else {
+        format!("Nothing else changes: class {name} has `queue: {{runLabels: true}}`.")
     };
-    Some(format!("{which} needs none of this: `runs-on: ${{{{ github.run_id }}}}-{name}` is enough."))
+    class.run_labels.then_some(why)
 }
