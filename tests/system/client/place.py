@@ -54,7 +54,7 @@ class Yard:
         self.scratch = Path(tempfile.mkdtemp(prefix="runyard-client-"))
         self.dir, self.log = self.scratch / "yard", self.scratch / "up.log"
         kept = {name: os.environ[name] for name in ("HOME", "TMPDIR", "RUST_BACKTRACE") if name in os.environ}
-        self.environment = kept | {"PATH": f"{PROGRAM.parent}:{os.environ['PATH']}", "PYTHONDONTWRITEBYTECODE": "1"}
+        self.environment = kept | {"PATH": f"{PROGRAM.parent}:{os.environ['PATH']}", "RUNYARD_DIR": str(self.dir)}
         with self.log.open("wb") as log:
             self.up = subprocess.Popen(
                 self.bash(commands()[0]), cwd=ROOT, env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
@@ -83,7 +83,7 @@ class Yard:
 
     def bash(self, line: str) -> list[str]:
         """A command of the page, on this yard."""
-        return ["/bin/bash", "--noprofile", "--norc", "-c", line.replace("/tmp/yard", str(self.dir))]
+        return ["/bin/bash", "--noprofile", "--norc", "-c", line.replace(".runyard/", f"{self.dir}/")]
 
     def runyard(self, *arguments: str, **environment: str) -> str:
         return verbs.said([PROGRAM, *arguments], env=self.environment | environment)

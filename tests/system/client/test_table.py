@@ -52,6 +52,16 @@ class Signature(unittest.TestCase):
             table.wire(None)
 
 
+class Reads(unittest.TestCase):
+    def test_each_is_strongly_consistent(self):
+        asked = []
+        reader = table.Table({}, name="yard")
+        reader.call = lambda operation, body: asked.append((operation, body)) or {}
+        self.assertIsNone(reader.get("pool#small", "pool"))
+        key = {"pk": {"S": "pool#small"}, "sk": {"S": "pool"}}
+        self.assertEqual(asked, [("GetItem", {"Key": key, "ConsistentRead": True})])
+
+
 class Forgetful:
     """Hands calls on to the table, and answers the first write with an error, after it was carried out."""
 
