@@ -4,7 +4,7 @@
     RUNYARD_AGENT=examples/client/agent.py RUNYARD_GITHUB__KIND=none runyard up
 
 It plays: `Work` stands for what an agent does on its machine, and only prints lines. Without GitHub no credential is
-sealed (contract 8, rule 8), so it has no key."""
+sealed (contract 8, rule 8), so it has no key; runner.py has one, and runs real runners."""
 
 import argparse
 import re
@@ -20,6 +20,8 @@ from table import PRESENT, Newer, Refused, Table, TableError, now  # noqa: E402
 
 VERSION = "client-1"
 LIVE = ("created", "idle", "claimed", "running")
+ABSENT = ("signalRunId", "signalDetail", "runnerId", "runnerName")
+"""What the agent record has only while there is a value."""
 SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
 
 
@@ -32,6 +34,14 @@ class Work:
 
     def boot(self) -> None:
         print("boots", flush=True)
+
+    def may_register(self, instance: dict) -> bool:
+        """Whether there is all that the claim's registration needs."""
+        return True
+
+    def shows(self) -> dict:
+        """Further attributes of the agent record."""
+        return {}
 
     def register(self, instance: dict) -> None:
         """Has a runner of the claim listen."""
@@ -105,8 +115,9 @@ class Agent:
         if self.said["signal"] == "UD_FAILED":
             return
         if run and not self.answered("UD_REG", claim):
-            # Of a claim that another one followed, the end comes first (2.4, rule 5).
-            self.attempt("UD_REG", claim, run, lambda: self.end(self.serving), lambda: self.begin(instance))
+            if work.may_register(instance):
+                # Of a claim that another one followed, the end comes first (2.4, rule 5).
+                self.attempt("UD_REG", claim, run, lambda: self.end(self.serving), lambda: self.begin(instance))
         elif claim and not run and not self.answered("UD_REMOVE_REG", claim):
             if "hold" in instance:
                 # A person looks at it: nothing is removed and nothing is signalled (2.10, rule 6).
@@ -147,8 +158,8 @@ class Agent:
 
     def beat(self) -> bool:
         """Writes the agent record, which must exist: the operator makes it and removes it (2.2, rules 1 and 2)."""
-        written = {"heartbeatAt": now(), "updatedAt": now(), "agentVersion": VERSION} | self.said
-        absent = tuple(name for name in ("signalRunId", "signalDetail") if name not in written)
+        written = {"heartbeatAt": now(), "updatedAt": now(), "agentVersion": VERSION} | self.said | self.work.shows()
+        absent = tuple(name for name in ABSENT if name not in written)
         try:
             self.table.update(f"agent#{self.arn}", "agent", {"pk": PRESENT}, written, {"heartbeatSeq": 1}, absent)
         except (Refused, TableError) as why:
@@ -163,15 +174,16 @@ def seconds(text: str) -> float:
     return float(number) * SECONDS[unit]
 
 
-def main() -> None:
+def main(work_of) -> None:
+    """Runs a machine by its file, with the work that `work_of` makes of the file's settings."""
     asks = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     asks.add_argument("--config", required=True, type=Path, help="the machine's file (contract 6, rule 13)")
     config = tomllib.loads(asks.parse_args().config.read_text())
     timing = {name: seconds(length) for name, length in config["timing"].items()}
     table = Table(name=config["table"])
-    agent = Agent(table, config["instance_arn"], timing["created"], timing["grace"], Work())
+    agent = Agent(table, config["instance_arn"], timing["created"], timing["grace"], work_of(config))
     agent.run(timing["heartbeat"], timing["poll"])
 
 
 if __name__ == "__main__":
-    main()
+    main(lambda config: Work())

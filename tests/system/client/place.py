@@ -1,4 +1,4 @@
-"""One yard of local mode for all tests, started by the first command of the client's page, whose machines run the client."""
+"""A yard of local mode that a command of the client's page starts, whose machines run the client."""
 
 import json
 import os
@@ -50,14 +50,16 @@ def commands() -> list[str]:
 class Yard:
     """`runyard up` until it is ended, and the history of its table, which must have kept the contract's laws."""
 
-    def __init__(self):
+    def __init__(self, command: str = ""):
         self.scratch = Path(tempfile.mkdtemp(prefix="runyard-client-"))
         self.dir, self.log = self.scratch / "yard", self.scratch / "up.log"
         kept = {name: os.environ[name] for name in ("HOME", "TMPDIR", "RUST_BACKTRACE") if name in os.environ}
-        self.environment = kept | {"PATH": f"{PROGRAM.parent}:{os.environ['PATH']}", "RUNYARD_DIR": str(self.dir)}
+        self.environment = kept | {"RUNYARD_DIR": str(self.dir), "RUNYARD_STAND_IN_PACKAGE": "unpaced"}
+        # The interpreter of these tests has libsodium.
+        self.environment["PATH"] = f"{PROGRAM.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"
         with self.log.open("wb") as log:
             self.up = subprocess.Popen(
-                self.bash(commands()[0]), cwd=ROOT, env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                self.bash(command or commands()[0]), cwd=ROOT, env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 start_new_session=True,
             )
         until("the yard", lambda: "Runyard is up" in self.log.read_text() or self.up.poll() is not None)

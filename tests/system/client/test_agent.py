@@ -3,7 +3,7 @@
 import unittest
 
 import place
-from agent import Agent, Failed
+from agent import Agent, Failed, Work
 from table import Newer, Refused, TableError, plain, wire
 
 yard: place.Yard
@@ -20,7 +20,7 @@ def tearDownModule() -> None:
     yard.end()
 
 
-class Said:
+class Said(Work):
     """Work that is noted; each step whose name is in `failing` fails."""
 
     def __init__(self, *failing: str):
@@ -152,6 +152,21 @@ class OnATable(unittest.TestCase):
                     detail = self.stored().get("signalDetail")
                     self.assertEqual(detail, wire(f"cannot {step}") if "FAILED" in signal else None)
                 self.assertEqual(len(self.work.done), len(set(self.work.done)), "a step was taken twice")
+
+    def test_a_claim_waits_for_what_its_registration_needs(self):
+        self.born()
+        agent = self.agent()
+        self.lay("instance-created-bound", claimId="c1")
+        self.work.may_register = lambda instance: "registration" in instance
+        self.assertEqual(self.says(agent), ("UD_OK", ""))
+        self.assertEqual(self.says(agent), ("UD_OK", ""))
+        self.lay("instance-created-bound", claimId="c1", registration="sealed")
+        self.work.shows = lambda: {"runnerId": 17, "runnerName": "runyard-c1", "publicKey": "a key"}
+        self.assertEqual(self.says(agent), ("UD_REG_OK", "c1"))
+        self.assertEqual(self.stored()["runnerId"], wire(17))
+        self.work.shows = lambda: {"publicKey": "a key"}
+        self.assertEqual(self.says(agent), ("UD_REG_OK", "c1"))
+        self.assertFalse({"runnerId", "runnerName"} & set(self.stored()))
 
     def test_a_held_machine_is_stopped_once_and_says_nothing_new(self):
         self.born()
