@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""The same machine with GitHub (contract 2.5): it opens its sealed credentials, and has GitHub's own runner listen. Needs
-PyNaCl, which is libsodium.
+"""The same agent with GitHub (2.5): it opens its sealed credential and starts GitHub's runner. It needs PyNaCl, the
+Python interface of libsodium.
 
     RUNYARD_AGENT=examples/client/runner.py runyard up
 
-Jobs are not kept apart from the machine, and what they leave outside of the runner's directory stays: for local mode, and
-no other machine (2.7 tells what an agent owes)."""
+Use it in local mode alone: jobs are not isolated from the machine, and their files outside the runner's directory are
+not removed. Section 2.7 lists the duties of an agent for real machines."""
 
 import base64
 import hashlib
@@ -29,14 +29,14 @@ import agent  # noqa: E402
 from agent import Failed  # noqa: E402
 
 LISTENS = "Listening for Jobs"
-"""What GitHub's runner prints once it waits for jobs."""
+"""GitHub's runner prints this when it waits for jobs."""
 
 
 class Runner(agent.Work):
-    """GitHub's runner in a directory of its own for each claim."""
+    """Runs GitHub's runner in a fresh directory for each claim."""
 
     def __init__(self, config: dict):
-        # It survives the agent, not the machine (2.5, rule 2); here both end together.
+        # The key must survive a restart of the agent, but not the machine (2.5, rule 2). Here both end together.
         self.key = PrivateKey.generate()
         self.package, self.stop_within = config["runner"], agent.seconds(config["timing"]["stop"])
         self.archive = Path(config["work_dir"]) / "runner.tar.gz"
@@ -54,33 +54,36 @@ class Runner(agent.Work):
         if hashlib.sha256(self.archive.read_bytes()).hexdigest() != self.package["sha256"]:
             raise Failed(f"{self.package['url']} has another SHA-256 than {self.package['sha256']}")
 
-    def shows(self) -> dict:
-        """The key from the beginning; the runner's number with the signal of its registration at the latest (2.5, rule 12)."""
+    def attributes(self) -> dict:
+        """Returns the public key and, once the runner is registered, its number at GitHub (2.5, rules 12 and 13)."""
         more = {"runnerId": self.number, "runnerName": self.box.get("runnerName")} if self.number else {}
         return {"publicKey": base64.b64encode(bytes(self.key.public_key)).decode()} | more
 
-    def may_register(self, instance: dict) -> bool:
-        """Whether the credential of this very claim is there: another claim's is not used (2.5)."""
+    def can_register(self, instance: dict) -> bool:
+        """Returns whether the record has the credential of this claim. A credential of another claim is not used."""
         try:
             box = json.loads(SealedBox(self.key).decrypt(base64.b64decode(instance.get("registration", ""))))
         except (CryptoError, ValueError, TypeError):
             return False
+        if box.get("claimId") != instance["claimId"]:
+            return False
         self.box = box
-        return box.get("claimId") == instance["claimId"]
+        return True
 
     def register(self, instance: dict) -> None:
         super().register(instance)
         self.number = None
         if "token" not in self.box:
-            raise Failed("this agent knows registrationMode run alone")
+            raise Failed("this agent supports registrationMode run only")
         shutil.rmtree(self.place, ignore_errors=True)
         with tarfile.open(self.archive) as package:
             package.extractall(self.place, filter="tar")
         group = ["--runnergroup", self.box["runnerGroup"]] if self.box.get("runnerGroup") else []
         configured = self.script(
-            "config.sh", "--unattended", "--replace", "--disableupdate", "--no-default-labels", "--url", self.box["url"],
-            "--name", self.box["runnerName"], "--labels", ",".join(self.box["labels"]), *group,
-            # Not as an argument, which every process of the machine could read.
+            "config.sh", "--unattended", "--replace", "--disableupdate", "--no-default-labels",
+            "--url", self.box["url"], "--name", self.box["runnerName"], *group,
+            "--labels", ",".join(self.box["labels"]),
+            # Every process of the machine can read arguments, but not the environment.
             ACTIONS_RUNNER_INPUT_TOKEN=self.box["token"],
         )
         if configured.wait() != 0:
@@ -93,7 +96,7 @@ class Runner(agent.Work):
             time.sleep(0.1)
 
     def script(self, name: str, *arguments: str, **more: str) -> subprocess.Popen:
-        """Starts a script of the runner in a session of its own; nothing of the agent's credentials is in its environment."""
+        """Starts a script of the runner in its own session. Its environment has no credential of the agent."""
         kept = {one: os.environ[one] for one in ("PATH", "LANG", "RUNYARD_MACHINE") if one in os.environ}
         self.log = self.place / f"{name}.log"
         with self.log.open("wb") as log:
@@ -103,19 +106,19 @@ class Runner(agent.Work):
             )
 
     def stop(self, claim: str) -> None:
-        """The runner may finish its job, for a while."""
+        """Stops the runner; a job may take `timing.stop` to end."""
         super().stop(claim)
         if self.process:
-            for sent in (signal.SIGINT, signal.SIGKILL):
+            for number in (signal.SIGINT, signal.SIGKILL):
                 try:
-                    os.killpg(self.process.pid, sent)
+                    os.killpg(self.process.pid, number)
                     self.process.wait(self.stop_within)
                 except (ProcessLookupError, subprocess.TimeoutExpired):
                     pass
             self.process = None
 
     def clean(self, claim: str) -> None:
-        """With the number in the agent record the operator removes the runner at GitHub, once this is signalled (2.5, rule 12)."""
+        """Removes the directory. The operator removes the runner at GitHub by its number (2.5, rule 12)."""
         super().clean(claim)
         shutil.rmtree(self.place, ignore_errors=True)
         if self.place.exists():

@@ -1,4 +1,4 @@
-"""The table (contract 1): records by strongly consistent reads and conditional writes, each one signed HTTP request."""
+"""The table (section 1 of the contract): consistent reads and conditional writes, each a signed HTTP request."""
 
 import hashlib
 import hmac
@@ -10,36 +10,36 @@ import urllib.request
 from datetime import datetime, timezone
 
 ABSENT, PRESENT = object(), object()
-"""What a write may expect of an attribute, instead of a value. `{"pk": ABSENT}` expects that there is no record."""
+"""Conditions of a write, in place of a value. `{"pk": ABSENT}` requires that no record exists."""
 
 SCHEMA = 1
-"""The contract's number. A record with a higher one is left alone (1.2, rule 3)."""
+"""The schema of this client. A record with a higher one is left alone (1.2, rule 3)."""
 
-AGAIN = ("ProvisionedThroughputExceededException", "RequestLimitExceeded", "ThrottlingException")
+RETRIED = ("ProvisionedThroughputExceededException", "RequestLimitExceeded", "ThrottlingException")
 ATTEMPTS = 5
-WITHIN = 10.0
-"""Seconds that one attempt may take."""
+TIMEOUT = 10.0
+"""The timeout of one attempt, in seconds."""
 
 
-class Refused(Exception):
-    """The table does not show any more what the write expected: somebody else wrote first."""
+class ConditionFailed(Exception):
+    """The condition of a write did not hold: another writer was first."""
 
 
-class Newer(Exception):
-    """A record of a later schema: it is for newer programs."""
+class NewerSchema(Exception):
+    """The record has a higher schema and is for newer programs."""
 
 
 class TableError(Exception):
-    """The table did not answer, or refused for another reason than a condition."""
+    """The table did not respond, or rejected a request for another reason than a condition."""
 
 
 def now() -> str:
-    """A time as the contract writes it: RFC 3339 in UTC with `Z`, at most milliseconds."""
+    """Returns the time as the contract writes it: RFC 3339 in UTC with `Z`, in milliseconds."""
     return datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def wire(value) -> dict:
-    """A value in DynamoDB's JSON."""
+def encode(value) -> dict:
+    """Converts a value to DynamoDB's JSON."""
     match value:
         case bool():
             return {"BOOL": value}
@@ -48,29 +48,29 @@ def wire(value) -> dict:
         case str():
             return {"S": value}
         case list():
-            return {"L": [wire(one) for one in value]}
+            return {"L": [encode(one) for one in value]}
         case dict():
-            return {"M": {name: wire(one) for name, one in value.items()}}
-    raise TypeError(f"{value!r} has no form in the contract")
+            return {"M": {name: encode(one) for name, one in value.items()}}
+    raise TypeError(f"{value!r} has no type in the contract")
 
 
-def plain(value: dict):
-    """A value out of DynamoDB's JSON."""
+def decode(value: dict):
+    """Converts a value from DynamoDB's JSON."""
     ((kind, inner),) = value.items()
     match kind:
         case "N":
             return int(inner) if inner.lstrip("-").isdigit() else float(inner)
         case "L":
-            return [plain(one) for one in inner]
+            return [decode(one) for one in inner]
         case "M":
-            return {name: plain(one) for name, one in inner.items()}
+            return {name: decode(one) for name, one in inner.items()}
         case "NULL":
-            return None  # Not "none" (1.2, rule 4): a reader that needs the attribute cannot read the record.
+            return None  # A record with NULL in a required attribute is unreadable (1.2, rule 4).
     return inner
 
 
 class Table:
-    """One table, found by AWS's standard variables and RUNYARD_TABLE (contract 6)."""
+    """One table, configured by AWS's standard variables and RUNYARD_TABLE (section 6)."""
 
     def __init__(self, environment=os.environ, name: str = ""):
         self.name = name or environment.get("RUNYARD_TABLE") or "runyard"
@@ -82,39 +82,39 @@ class Table:
         self.token = environment.get("AWS_SESSION_TOKEN", "")
 
     def get(self, pk: str, sk: str) -> dict | None:
-        """A record, by a strongly consistent read."""
-        found = self.call("GetItem", {"Key": {"pk": wire(pk), "sk": wire(sk)}, "ConsistentRead": True}).get("Item")
-        record = found and {name: plain(value) for name, value in found.items()}
+        """Reads a record with strong consistency."""
+        response = self.call("GetItem", {"Key": {"pk": encode(pk), "sk": encode(sk)}, "ConsistentRead": True})
+        record = {name: decode(value) for name, value in response["Item"].items()} if "Item" in response else None
         if record and record.get("schema", SCHEMA) > SCHEMA:
-            raise Newer(f"{pk} {sk} has schema {record['schema']}, and this program knows {SCHEMA}: use a newer one")
+            raise NewerSchema(f"{pk} {sk} has schema {record['schema']}, this client knows {SCHEMA}: use a newer one")
         return record
 
     def update(self, pk: str, sk: str, expects: dict, sets: dict, adds: dict = {}, removes: tuple = ()) -> None:
-        """Writes these attributes and no others, if the record is as expected (1.2, rules 1 and 2).
+        """Writes these attributes and no others, if the condition holds (1.2, rules 1 and 2).
 
-        A repeated request may find that its first attempt was carried out: then it is `Refused`, and the caller reads
-        what there is."""
+        If the response of a successful attempt is lost, the repeated attempt raises `ConditionFailed`; the caller must
+        then read the record."""
         names, values = {}, {}
 
         def name(attribute: str) -> str:
-            # By a placeholder: many names of the contract are words of DynamoDB's own.
+            # Some names are reserved words of DynamoDB, so every name is a placeholder.
             return names.setdefault(attribute, f"#n{len(names)}")
 
-        def given(value) -> str:
-            values[f":v{len(values)}"] = wire(value)
+        def literal(value) -> str:
+            values[f":v{len(values)}"] = encode(value)
             return f":v{len(values) - 1}"
 
-        def expected(attribute: str, value) -> str:
+        def term(attribute: str, value) -> str:
             if value is ABSENT or value is PRESENT:
                 return f"attribute_{'not_' if value is ABSENT else ''}exists({name(attribute)})"
-            return f"{name(attribute)} = {given(value)}"
+            return f"{name(attribute)} = {literal(value)}"
 
-        parts = ["SET " + ", ".join(f"{name(one)} = {given(value)}" for one, value in sets.items())]
-        parts += ["ADD " + ", ".join(f"{name(one)} {given(value)}" for one, value in adds.items())] if adds else []
+        parts = ["SET " + ", ".join(f"{name(one)} = {literal(value)}" for one, value in sets.items())]
+        parts += ["ADD " + ", ".join(f"{name(one)} {literal(value)}" for one, value in adds.items())] if adds else []
         parts += ["REMOVE " + ", ".join(name(one) for one in removes)] if removes else []
-        condition = " AND ".join(expected(one, value) for one, value in expects.items())
+        condition = " AND ".join(term(one, value) for one, value in expects.items())
         self.call("UpdateItem", {
-            "Key": {"pk": wire(pk), "sk": wire(sk)},
+            "Key": {"pk": encode(pk), "sk": encode(sk)},
             "UpdateExpression": " ".join(parts),
             "ConditionExpression": condition,
             "ExpressionAttributeNames": {placeholder: one for one, placeholder in names.items()},
@@ -122,29 +122,29 @@ class Table:
         })
 
     def call(self, operation: str, body: dict) -> dict:
-        """One operation of DynamoDB, again where the table is busy or did not answer."""
+        """Calls an operation of DynamoDB, and repeats it if the table is busy or does not respond."""
         payload = json.dumps({"TableName": self.name} | body).encode()
         for attempt in range(ATTEMPTS):
             time.sleep(0.05 * 2**attempt if attempt else 0)
             headers = self.signed(operation, payload, datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ"))
-            asked = urllib.request.Request(self.endpoint, payload, headers)
+            request = urllib.request.Request(self.endpoint, payload, headers)
             try:
-                with urllib.request.urlopen(asked, timeout=WITHIN) as answer:
-                    return json.load(answer)
+                with urllib.request.urlopen(request, timeout=TIMEOUT) as response:
+                    return json.load(response)
             except urllib.error.HTTPError as error:
-                said = error.read().decode(errors="replace")
-                kind = json.loads(said).get("__type", "").rpartition("#")[2] if said.startswith("{") else ""
+                response = error.read().decode(errors="replace")
+                kind = json.loads(response).get("__type", "").rpartition("#")[2] if response.startswith("{") else ""
                 if kind == "ConditionalCheckFailedException":
-                    raise Refused(operation) from None
-                why = TableError(f"{operation} on {self.name}: {error.code} {said}")
-                if error.code < 500 and kind not in AGAIN:
+                    raise ConditionFailed(operation) from None
+                why = TableError(f"{operation} on {self.name}: {error.code} {response}")
+                if error.code < 500 and kind not in RETRIED:
                     raise why from None
             except OSError as error:
                 why = TableError(f"{operation} on {self.name} at {self.endpoint}: {error}")
         raise why
 
     def signed(self, operation: str, payload: bytes, at: str) -> dict[str, str]:
-        """The headers of a request, with AWS's signature (version 4)."""
+        """Returns the headers of a request, signed with AWS's signature version 4."""
         headers = {
             "content-type": "application/x-amz-json-1.0",
             "host": self.endpoint.split("://")[1].rstrip("/"),

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""A workflow's part (contract 3): ask for machines, wait until they are ready, work on them, give them back.
+"""The workflow's part of the contract (section 3): request machines, wait until they are ready, use them, release them.
 
     workflow.py --repository OWNER/REPO --run-id ID --class CLASS [--count N] [-- COMMAND...]
 
-COMMAND runs once the machines are ready, with the jobs' label in RUNYARD_LABEL and the machines' ids, separated by spaces,
-in RUNYARD_INSTANCES. The machines are given back when it ends, however it ends. Exit codes are those of contract 6."""
+COMMAND runs once the machines are ready. Its environment has the label for jobs in RUNYARD_LABEL, and the ids of the
+machines, separated by spaces, in RUNYARD_INSTANCES. The machines are released when it ends, with success or without.
+Numbers in comments are sections of docs/contract.md; the exit codes are those of section 6."""
 
 import argparse
 import os
@@ -18,47 +19,47 @@ import uuid
 
 sys.dont_write_bytecode = True
 
-from table import ABSENT, Newer, Refused, Table, TableError, now  # noqa: E402
+from table import ABSENT, NewerSchema, ConditionFailed, Table, TableError, now  # noqa: E402
 
 SUFFIX = string.ascii_lowercase + string.digits
-WISHES = ("resourceClass", "count", "minCount", "usageClass", "onDemandFallback", "allowedInstanceTypes", "maxRuntimeMinutes",
-          "timeoutSeconds", "priority", "trial")
-"""In what two intents of one key may differ (3.1, rule 3)."""
+WISHES = ("resourceClass", "count", "minCount", "usageClass", "onDemandFallback", "allowedInstanceTypes",
+          "maxRuntimeMinutes", "timeoutSeconds", "priority", "trial")
+"""The attributes by which two intents with one key are compared (3.1, rule 3)."""
 DEFAULTS = {"timeoutSeconds": 600, "onDemandFallback": False, "trial": False}
-"""Of attributes that an intent may leave out; `minCount` is `count`."""
+"""Defaults of absent attributes; the default of `minCount` is `count`."""
 FINAL = ("Released", "Failed")
 CHANGED = {"generation": 1, "version": 1}
-"""What a change of an intent adds to: both by exactly one (1.2 and 3.1)."""
+"""Each change of an intent adds one to both (1.2 and 3.1, rule 2)."""
 
 
-class NotServed(Exception):
-    """The request gets no machines, or is not what was asked for."""
+class RequestFailed(Exception):
+    """The request failed, or was released before it was ready."""
 
-    exits = 3
-
-
-class Different(NotServed):
-    """A request of this key exists, and it is another one."""
-
-    exits = 1
+    exit_code = 3
 
 
-class TooLate(NotServed):
-    """The wait is over."""
+class Conflict(RequestFailed):
+    """The record under the key is another request."""
 
-    exits = 4
+    exit_code = 1
+
+
+class TimedOut(RequestFailed):
+    """The request did not reach its phase in time."""
+
+    exit_code = 4
 
 
 def key_of(repository: str, run_id: str, name: str = "default", attempt: int = 1) -> tuple[str, str]:
-    """The key of a request: owner and repository in lower case (1.1)."""
+    """Returns the key of a request, with owner and repository in lower case (1.1)."""
     return f"request#{repository.lower()}#{run_id}", f"request#{name}#{attempt}"
 
 
-def ask(table: Table, repository: str, run_id: str, resource_class: str, count: int = 1, name: str = "default",
-        attempt: int = 1, secret_label: bool = False, **wishes) -> dict:
-    """Writes a request's intent (3.1, rule 1), and gives the record that there is then; `wishes` are attributes of 3.1.
+def provision(table: Table, repository: str, run_id: str, resource_class: str, count: int = 1, name: str = "default",
+              attempt: int = 1, secret_label: bool = False, **wishes) -> dict:
+    """Writes the intent of a request (3.1, rule 1) and returns its record; `wishes` are further attributes of 3.1.
 
-    Whoever asks for the same again gets the request that there is (rule 3)."""
+    If the same intent was written before, the existing request is returned (rule 3)."""
     at, (pk, sk) = now(), key_of(repository, run_id, name, attempt)
     intent = {
         "kind": "request", "version": 1, "uid": uuid.uuid4().hex, "createdAt": at, "updatedAt": at,
@@ -69,135 +70,139 @@ def ask(table: Table, repository: str, run_id: str, resource_class: str, count: 
         intent["labelSuffix"] = "".join(secrets.choice(SUFFIX) for _ in range(8))
     try:
         table.update(pk, sk, {"pk": ABSENT}, intent)
-    except Refused:
-        pass  # The record tells whose it is: an earlier one, or ours where only the answer was lost.
-    found = table.get(pk, sk)
-    if found is None:
-        raise Different(f"{pk} {sk} was deleted: use another name or a new attempt")
-    if found.get("uid") != intent["uid"]:
-        same(found, intent)
-    return found
+    except ConditionFailed:
+        pass  # Another request exists, or this one was created and the response was lost: the `uid` distinguishes them.
+    existing = table.get(pk, sk)
+    if existing is None:
+        raise Conflict(f"{pk} {sk} was deleted: use another name or a new attempt")
+    if existing.get("uid") != intent["uid"]:
+        check_same(existing, intent)
+    return existing
 
 
-def same(found: dict, intent: dict) -> None:
-    """Checks that an existing record is the request that we would have written, and open."""
-    what = f"{found['pk']} {found['sk']}"
-    if found["desired"] != "provisioned" or found.get("phase") in FINAL:
-        raise Different(f"{what} is {found.get('phase', 'released')}: use another name or a new attempt")
-    if "labelSuffix" in intent and "labelSuffix" not in found:
-        raise Different(f"{what} has a label that can be guessed: use another name")
-    if "derivedFrom" in found and found["resourceClass"] == intent["resourceClass"]:
+def check_same(existing: dict, intent: dict) -> None:
+    """Checks that an existing request is open and has the same intent."""
+    key = f"{existing['pk']} {existing['sk']}"
+    if existing["desired"] != "provisioned" or existing.get("phase") in FINAL:
+        raise Conflict(f"{key} is {existing.get('phase', 'released')}: use another name or a new attempt")
+    if "labelSuffix" in intent and "labelSuffix" not in existing:
+        raise Conflict(f"{key} has no secret label: use another name")
+    if "derivedFrom" in existing and existing["resourceClass"] == intent["resourceClass"]:
         return
-    there, asked = ({"minCount": one["count"]} | DEFAULTS | one for one in (found, intent))
-    differ = [one for one in WISHES if there.get(one) != asked.get(one)]
-    if differ:
-        shown = "; ".join(f"{one} is {there.get(one)!r}, asked for {asked.get(one)!r}" for one in differ)
-        raise Different(f"{what} exists with another intent: {shown}")
+    stored, wanted = ({"minCount": one["count"]} | DEFAULTS | one for one in (existing, intent))
+    differences = [name for name in WISHES if stored.get(name) != wanted.get(name)]
+    if differences:
+        shown = "; ".join(f"{name} is {stored.get(name)!r}, requested {wanted.get(name)!r}" for name in differences)
+        raise Conflict(f"{key} exists with another intent: {shown}")
 
 
-def read(table: Table, ours: dict) -> dict:
-    """The request as it is now; another record under its key is another request (1.2, rule 5)."""
-    found = table.get(ours["pk"], ours["sk"])
-    if found is None or found.get("uid") != ours.get("uid"):
-        raise Different(f"{ours['pk']} {ours['sk']} was {'deleted' if found is None else 'replaced'} by somebody else")
-    return found
+def read(table: Table, request: dict) -> dict:
+    """Reads the request again. A record with another `uid` is another request (1.2, rule 5)."""
+    record = table.get(request["pk"], request["sk"])
+    if record is None or record.get("uid") != request.get("uid"):
+        outcome = "deleted" if record is None else "replaced"
+        raise Conflict(f"{request['pk']} {request['sk']} was {outcome} by another writer")
+    return record
 
 
-def wait(table: Table, ours: dict, phase: str = "Ready", patience: float = 630, tell=lambda record: None) -> dict:
-    """Reads the request until it is in this phase (3.3); `patience` is in seconds."""
-    end = time.monotonic() + patience
+def wait(table: Table, request: dict, phase: str = "Ready", timeout: float = 630, report=lambda record: None) -> dict:
+    """Polls the request until it reaches a phase (3.3); the timeout is in seconds."""
+    end = time.monotonic() + timeout
     while True:
-        record = read(table, ours)
-        tell(record)
+        record = read(table, request)
+        report(record)
         if record.get("phase") == phase:
             return record
         if record.get("phase") in FINAL or (phase == "Ready" and record["desired"] == "released"):
-            # The reason of a refusal is in condition `Ready`, and the message begins with it (3.4, rule 1).
-            raise NotServed(f"{record.get('phase', 'released')}: {record.get('message', 'released before it was ready')}")
+            # The message begins with the reason (3.4, rule 1).
+            message = record.get("message", "released before it was ready")
+            raise RequestFailed(f"{record.get('phase', 'released')}: {message}")
         if time.monotonic() > end:
-            raise TooLate(f"{record.get('phase', 'no operator took it on')}: {record.get('message', '')}")
+            raise TimedOut(f"{record.get('phase', 'no operator accepted it')}: {record.get('message', '')}")
         time.sleep(0.5)
 
 
 def label(record: dict) -> str:
-    """What jobs write in `runs-on` to get the request's machines (2.5, rules 9 and 10)."""
+    """Returns the label for `runs-on` of the jobs (2.5, rules 9 and 10)."""
     parts = [record["runId"], "" if record["name"] == "default" else record["name"], record.get("labelSuffix", "")]
     return "-".join(part for part in parts if part)
 
 
-def shown(record: dict) -> str:
-    """The label without its secret part, for logs."""
+def public_label(record: dict) -> str:
+    """Returns the label for logs, without its secret part (2.5, rule 10)."""
     return label(record | {"labelSuffix": "********"} if "labelSuffix" in record else record)
 
 
-def raise_count(table: Table, ours: dict, count: int) -> dict:
-    """Asks for more machines of a request that is served (3.1, rules 4 and 5), on the version that was read."""
+def raise_count(table: Table, request: dict, count: int) -> dict:
+    """Raises the number of machines (3.1, rule 5), conditional on the version that was read (rule 2)."""
     while True:
-        record = read(table, ours)
+        record = read(table, request)
         if record["count"] >= count:
             return record
         if record["desired"] != "provisioned" or record.get("phase") in FINAL:
-            raise Different(f"{ours['pk']} {ours['sk']} is released or over: it gets no more machines")
+            raise Conflict(f"{request['pk']} {request['sk']} is released or over: its count cannot be raised")
         seen = {name: record[name] for name in ("uid", "version") if name in record}
         try:
-            table.update(ours["pk"], ours["sk"], seen, {"count": count, "updatedAt": now()}, CHANGED)
-        except Refused:
-            continue  # Somebody wrote since, the operator most likely: what is to be written is judged anew.
+            table.update(request["pk"], request["sk"], seen, {"count": count, "updatedAt": now()}, CHANGED)
+        except ConditionFailed:
+            continue  # Another writer, most likely the operator, was first: read and decide again.
 
 
-def release(table: Table, ours: dict) -> dict:
-    """Gives the machines back: on `desired`, never on the version, which the operator raises meanwhile (3.1, rule 2)."""
-    expects = {"desired": "provisioned"} | ({"uid": ours["uid"]} if "uid" in ours else {})
+def release(table: Table, request: dict) -> dict:
+    """Releases the machines, conditional on `desired` and never on the version (3.1, rule 2)."""
+    expects = {"desired": "provisioned"} | ({"uid": request["uid"]} if "uid" in request else {})
     try:
-        table.update(ours["pk"], ours["sk"], expects, {"desired": "released", "updatedAt": now()}, CHANGED)
-    except Refused:
-        pass  # It is released already, or the record is another: reading tells.
-    return read(table, ours)
+        table.update(request["pk"], request["sk"], expects, {"desired": "released", "updatedAt": now()}, CHANGED)
+    except ConditionFailed:
+        pass  # It was released before, or the record is another request.
+    return read(table, request)
 
 
 def borrow(table: Table, arguments: argparse.Namespace) -> int:
-    """The whole cycle."""
-    asked = ask(table, arguments.repository, arguments.run_id, arguments.resource_class, arguments.count, arguments.name,
-                arguments.attempt, arguments.secret_label, timeoutSeconds=arguments.timeout)
-    told = []
+    """Runs the whole cycle and returns the exit code of the command."""
+    request = provision(
+        table, arguments.repository, arguments.run_id, arguments.resource_class, arguments.count, arguments.name,
+        arguments.attempt, arguments.secret_label, timeoutSeconds=arguments.timeout,
+    )
+    lines = []
 
-    def tell(record: dict) -> None:
+    def report(record: dict) -> None:
         line = f"{record.get('phase', 'new'):10} {record.get('message', '')}".rstrip()
-        if told[-1:] != [line]:
-            told.append(line)
+        if lines[-1:] != [line]:
+            lines.append(line)
             print(line, flush=True)
 
     try:
-        # The operator fails it at its deadline; who waits a little longer hears why.
-        ready = wait(table, asked, "Ready", arguments.timeout + 30, tell)
-        print(f"runs-on    {shown(ready)}\nmachines   {' '.join(ready['instances'])}", flush=True)
-        given = {"RUNYARD_LABEL": label(ready), "RUNYARD_INSTANCES": " ".join(ready["instances"])}
-        done = subprocess.run(arguments.command, env=os.environ | given).returncode if arguments.command else 0
+        # The operator fails the request at its deadline: wait a little longer for the reason.
+        ready = wait(table, request, "Ready", arguments.timeout + 30, report)
+        print(f"runs-on    {public_label(ready)}\nmachines   {' '.join(ready['instances'])}", flush=True)
+        variables = {"RUNYARD_LABEL": label(ready), "RUNYARD_INSTANCES": " ".join(ready["instances"])}
+        code = subprocess.run(arguments.command, env=os.environ | variables).returncode if arguments.command else 0
     finally:
-        release(table, asked)
-    wait(table, asked, "Released", arguments.timeout, tell)
-    return done
+        release(table, request)
+    wait(table, request, "Released", arguments.timeout, report)
+    return code
 
 
 def main() -> int:
-    asks = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    asks.add_argument("--repository", required=True)
-    asks.add_argument("--run-id", required=True)
-    asks.add_argument("--class", required=True, dest="resource_class")
-    asks.add_argument("--count", type=int, default=1)
-    asks.add_argument("--name", default="default")
-    asks.add_argument("--attempt", type=int, default=1)
-    asks.add_argument("--timeout", type=int, default=600, help="seconds")
-    asks.add_argument("--secret-label", action="store_true")
-    asks.add_argument("command", nargs="*")
-    # The end by a signal gives the machines back, as every other.
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repository", required=True)
+    parser.add_argument("--run-id", required=True)
+    parser.add_argument("--class", required=True, dest="resource_class")
+    parser.add_argument("--count", type=int, default=1)
+    parser.add_argument("--name", default="default")
+    parser.add_argument("--attempt", type=int, default=1)
+    parser.add_argument("--timeout", type=int, default=600, help="seconds")
+    parser.add_argument("--secret-label", action="store_true")
+    parser.add_argument("command", nargs="*")
+    # A signal ends the wait, and the request is released (section 6).
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
-        return borrow(Table(), asks.parse_args())
-    except NotServed as why:
+        return borrow(Table(), parser.parse_args())
+    except RequestFailed as why:
         print(f"error: {why}", file=sys.stderr)
-        return why.exits
-    except (Newer, TableError) as why:
+        return why.exit_code
+    except (NewerSchema, TableError) as why:
         print(f"error: {why}", file=sys.stderr)
         return 1
 

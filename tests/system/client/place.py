@@ -1,5 +1,6 @@
 """A yard of local mode that a command of the client's page starts, whose machines run the client."""
 
+import ctypes
 import json
 import os
 import re
@@ -47,6 +48,12 @@ def commands() -> list[str]:
     return re.findall(r"^```sh\n(.*?)^```$", (CLIENT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
 
 
+def ends_with_its_parent() -> None:
+    """In the child: SIGINT from the kernel should the tests be killed outright (Linux)."""
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGINT)
+
+
 class Yard:
     """`runyard up` until it is ended, and the history of its table, which must have kept the contract's laws."""
 
@@ -60,7 +67,7 @@ class Yard:
         with self.log.open("wb") as log:
             self.up = subprocess.Popen(
                 self.bash(command or commands()[0]), cwd=ROOT, env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                start_new_session=True,
+                start_new_session=True, preexec_fn=ends_with_its_parent,
             )
         until("the yard", lambda: "Runyard is up" in self.log.read_text() or self.up.poll() is not None)
         assert self.up.poll() is None, self.log.read_text()

@@ -4,10 +4,10 @@ import unittest
 
 import place
 from agent import Agent, Failed, Work
-from table import Newer, Refused, TableError, plain, wire
+from table import ConditionFailed, NewerSchema, TableError, decode, encode
 
 yard: place.Yard
-ARN = plain(place.golden("instance-running")["instanceArn"])
+ARN = decode(place.golden("instance-running")["instanceArn"])
 CREATED, GRACE = 120.0, 10.0
 
 
@@ -72,25 +72,25 @@ class OnATable(unittest.TestCase):
 
     def lay(self, name: str, **more) -> str:
         """A golden instance; the claim that it names."""
-        item = place.golden(name) | {attribute: wire(value) for attribute, value in more.items()}
+        item = place.golden(name) | {attribute: encode(value) for attribute, value in more.items()}
         self.put(item)
-        return plain(item["claimId"])
+        return decode(item["claimId"])
 
     def stored(self) -> dict:
         """The agent's record as it is on the wire."""
-        key = {"pk": wire(f"agent#{ARN}"), "sk": wire("agent")}
+        key = {"pk": encode(f"agent#{ARN}"), "sk": encode("agent")}
         return self.table.call("GetItem", {"Key": key, "ConsistentRead": True}).get("Item", {})
 
     def says(self, agent: Agent) -> tuple[str, str]:
-        """What the agent's record shows after one look and one heartbeat."""
+        """What the agent's record attributes after one look and one heartbeat."""
         before = self.stored()
-        self.assertTrue(agent.look())
-        self.assertTrue(agent.beat())
+        self.assertTrue(agent.reconcile())
+        self.assertTrue(agent.heartbeat())
         item = self.stored()
-        self.assertEqual(plain(item["heartbeatSeq"]), plain(before["heartbeatSeq"]) + 1)
+        self.assertEqual(decode(item["heartbeatSeq"]), decode(before["heartbeatSeq"]) + 1)
         forms = {name: list(value) for name, value in (place.golden("agent-speaking") | place.golden("agent-born")).items()}
         self.assertEqual({name: list(value) for name, value in item.items()}, {name: forms.get(name) for name in item})
-        record = {name: plain(value) for name, value in item.items()}
+        record = {name: decode(value) for name, value in item.items()}
         return record.get("signal", ""), record.get("signalClaimId", "")
 
     def test_each_golden_instance_gets_the_signal_that_is_true_of_it(self):
@@ -115,7 +115,7 @@ class OnATable(unittest.TestCase):
         for claim, run in (("c1", "7"), ("c2", "8")):
             self.lay("instance-claimed", claimId=claim, runId=run)
             self.assertEqual(self.says(agent), ("UD_REG_OK", claim))
-            self.assertEqual(plain(self.stored()["signalRunId"]), run)
+            self.assertEqual(decode(self.stored()["signalRunId"]), run)
             self.lay("instance-running", claimId=claim, runId=run)
             self.assertEqual(self.says(agent), ("UD_REG_OK", claim))
             self.lay("instance-idle-cleaning", claimId=claim)
@@ -150,21 +150,21 @@ class OnATable(unittest.TestCase):
                     self.assertEqual(self.says(agent), (signal, said))
                     self.assertEqual(self.says(agent), (signal, said))
                     detail = self.stored().get("signalDetail")
-                    self.assertEqual(detail, wire(f"cannot {step}") if "FAILED" in signal else None)
+                    self.assertEqual(detail, encode(f"cannot {step}") if "FAILED" in signal else None)
                 self.assertEqual(len(self.work.done), len(set(self.work.done)), "a step was taken twice")
 
     def test_a_claim_waits_for_what_its_registration_needs(self):
         self.born()
         agent = self.agent()
         self.lay("instance-created-bound", claimId="c1")
-        self.work.may_register = lambda instance: "registration" in instance
+        self.work.can_register = lambda instance: "registration" in instance
         self.assertEqual(self.says(agent), ("UD_OK", ""))
         self.assertEqual(self.says(agent), ("UD_OK", ""))
         self.lay("instance-created-bound", claimId="c1", registration="sealed")
-        self.work.shows = lambda: {"runnerId": 17, "runnerName": "runyard-c1", "publicKey": "a key"}
+        self.work.attributes = lambda: {"runnerId": 17, "runnerName": "runyard-c1", "publicKey": "a key"}
         self.assertEqual(self.says(agent), ("UD_REG_OK", "c1"))
-        self.assertEqual(self.stored()["runnerId"], wire(17))
-        self.work.shows = lambda: {"publicKey": "a key"}
+        self.assertEqual(self.stored()["runnerId"], encode(17))
+        self.work.attributes = lambda: {"publicKey": "a key"}
         self.assertEqual(self.says(agent), ("UD_REG_OK", "c1"))
         self.assertFalse({"runnerId", "runnerName"} & set(self.stored()))
 
@@ -198,22 +198,22 @@ class OnATable(unittest.TestCase):
     def test_an_agent_whose_record_is_gone_writes_none(self):
         agent = self.agent()
         self.lay("instance-created-warm")
-        self.assertTrue(agent.look())
-        self.assertFalse(agent.beat())
+        self.assertTrue(agent.reconcile())
+        self.assertFalse(agent.heartbeat())
         self.assertEqual(self.stored(), {})
 
     def test_a_terminated_record_ends_the_machine(self):
         self.born()
         for name in ("instance-terminated", "instance-orphan"):
             with self.subTest(name):
-                self.put(place.golden(name) | {"pk": wire(f"instance#{ARN}")})
+                self.put(place.golden(name) | {"pk": encode(f"instance#{ARN}")})
                 agent = self.agent()
                 agent.run(heartbeat=1, poll=0)
                 self.assertEqual((self.work.done, self.stored()), ([], place.golden("agent-born")))
 
 
 class Orders:
-    """A table that shows these instances, one after the other, and keeps what is written."""
+    """A table that attributes these instances, one after the other, and keeps what is written."""
 
     def __init__(self, *shown):
         self.shown, self.written = list(shown), []
@@ -242,22 +242,22 @@ class Deadlines(unittest.TestCase):
         return {"state": "idle", "runId": "", "claimId": "", "threshold": until, "thresholdSetAt": since}
 
     def test_an_agent_that_never_saw_a_record_waits_for_the_boot_deadline(self):
-        for shown in (None, TableError("out of reach"), Newer("for others")):
+        for shown in (None, TableError("out of reach"), NewerSchema("for others")):
             agent, clock = self.agent(shown)
             clock.now += CREATED - 1
-            self.assertTrue(agent.look())
+            self.assertTrue(agent.reconcile())
             clock.now += 1
-            self.assertFalse(agent.look())
+            self.assertFalse(agent.reconcile())
 
     def test_a_deadline_counts_from_its_first_sight_and_keeps_its_grace(self):
         agent, clock = self.agent(self.instance(0, 30), self.instance(0, 30), None)
-        self.assertTrue(agent.look())
+        self.assertTrue(agent.reconcile())
         clock.now += 20
-        self.assertTrue(agent.look())
+        self.assertTrue(agent.reconcile())
         clock.now += 30 - 20 + GRACE - 1
-        self.assertTrue(agent.look())
+        self.assertTrue(agent.reconcile())
         clock.now += 1
-        self.assertFalse(agent.look())
+        self.assertFalse(agent.reconcile())
 
     def test_it_reads_once_more_before_it_ends_itself(self):
         first, renewed = self.instance(0, 30), self.instance(1, 30)
@@ -269,7 +269,7 @@ class Deadlines(unittest.TestCase):
             clock.now += 30 + GRACE
             return True
 
-        agent.beat = beat
+        agent.heartbeat = beat
         agent.run(heartbeat=0, poll=0)
         # The second look found the deadline over, and the next one found it renewed.
         self.assertEqual(beats, [1000.0, 1000.0 + 30 + GRACE])
@@ -279,20 +279,20 @@ class Deadlines(unittest.TestCase):
         agent, clock = self.agent(instance, instance, instance, instance, {"state": "terminated"})
         written = []
         agent.table.update = lambda *given: written.append((clock.now, given[3]["signal"]))
-        look = agent.look
+        look = agent.reconcile
 
         def later() -> bool:
             clock.now += 4
             return look()
 
-        agent.look = later
+        agent.reconcile = later
         agent.run(heartbeat=8, poll=0)
         self.assertEqual(written, [(1004.0, "UD_OK"), (1012.0, "UD_OK")])
 
     def test_what_could_not_be_written_is_written_at_the_next_look(self):
         instance = self.instance(0, 30)
         agent, _ = self.agent(instance, instance, instance, {"state": "terminated"})
-        outcomes = iter([TableError("out of reach"), Refused("UpdateItem"), None])
+        outcomes = iter([TableError("out of reach"), ConditionFailed("UpdateItem"), None])
         written = []
 
         def update(*given) -> None:

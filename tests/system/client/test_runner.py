@@ -40,7 +40,7 @@ class Jobs(unittest.TestCase):
 
     def runs(self, run_id: int, step: str) -> tuple[dict, dict, dict]:
         """Runs a job on a machine; its request, and its machine and agent meanwhile."""
-        asked = workflow.ask(yard.table, REPOSITORY, str(run_id), "small")
+        asked = workflow.provision(yard.table, REPOSITORY, str(run_id), "small")
         ready = workflow.wait(yard.table, asked)
         (machine,) = ready["instances"]
         instance, said = yard.instance(machine), yard.agent(machine)
@@ -95,7 +95,7 @@ class Credentials(unittest.TestCase):
 
     def test_only_the_box_of_this_claim_that_its_own_key_opens_is_used(self):
         runner = self.runner()
-        own = PublicKey(base64.b64decode(runner.shows()["publicKey"]))
+        own = PublicKey(base64.b64decode(runner.attributes()["publicKey"]))
 
         def sealed(key: PublicKey, content) -> str:
             return base64.b64encode(SealedBox(key).encrypt(json.dumps(content).encode())).decode()
@@ -108,8 +108,9 @@ class Credentials(unittest.TestCase):
             ("no base64", False),
             ("", False),
         ):
-            self.assertEqual(runner.may_register({"claimId": "c1", "registration": registration}), used, registration)
-        self.assertFalse(runner.may_register({"claimId": "c1"}))
+            self.assertEqual(runner.can_register({"claimId": "c1", "registration": registration}), used, registration)
+        self.assertFalse(runner.can_register({"claimId": "c1"}))
+        self.assertEqual(runner.box["claimId"], "c1")
 
     def test_a_package_with_another_digest_is_no_boot(self):
         self.runner().boot()
@@ -125,7 +126,7 @@ class Credentials(unittest.TestCase):
         runner.number, runner.box = 7, {"claimId": "c1", "jitConfig": "x"}
         with self.assertRaisesRegex(Failed, "registrationMode run"):
             runner.register({"claimId": "c1", "runId": "9"})
-        self.assertNotIn("runnerId", runner.shows())
+        self.assertNotIn("runnerId", runner.attributes())
 
 
 if __name__ == "__main__":

@@ -45,11 +45,11 @@ class Signature(unittest.TestCase):
     def test_values_keep_their_forms(self):
         for value, form in ((True, {"BOOL": True}), (3, {"N": "3"}), (-1.5, {"N": "-1.5"}), ("", {"S": ""}),
                             (["a", {"b": [False]}], {"L": [{"S": "a"}, {"M": {"b": {"L": [{"BOOL": False}]}}}]})):
-            self.assertEqual(table.wire(value), form)
-            self.assertEqual(table.plain(form), value)
-            self.assertIs(type(table.plain(form)), type(value))
+            self.assertEqual(table.encode(value), form)
+            self.assertEqual(table.decode(form), value)
+            self.assertIs(type(table.decode(form)), type(value))
         with self.assertRaises(TypeError):
-            table.wire(None)
+            table.encode(None)
 
 
 class Reads(unittest.TestCase):
@@ -113,7 +113,7 @@ class LostAnswers(unittest.TestCase):
 
     def test_each_write_of_a_workflow_is_carried_out_once(self):
         forgetful = self.lose()
-        asked = workflow.ask(self.lossy, "acme/web", "1", "small", secret_label=True)
+        asked = workflow.provision(self.lossy, "acme/web", "1", "small", secret_label=True)
         self.assertEqual((forgetful.writes, asked["version"]), (2, 1))
         self.assertEqual(asked, self.table.get(asked["pk"], asked["sk"]))
         forgetful = self.lose()

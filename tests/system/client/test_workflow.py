@@ -11,8 +11,8 @@ import table
 import verbs
 import workflow
 from place import until
-from table import wire
-from workflow import Different, NotServed
+from table import encode
+from workflow import Conflict, RequestFailed
 
 yard: place.Yard
 
@@ -29,7 +29,7 @@ def tearDownModule() -> None:
 class Cycle(unittest.TestCase):
     def lent(self, repository: str, run_id: str, count: int = 1, **wishes) -> dict:
         """A request that has its machines."""
-        return workflow.wait(yard.table, workflow.ask(yard.table, repository, run_id, "small", count, **wishes))
+        return workflow.wait(yard.table, workflow.provision(yard.table, repository, run_id, "small", count, **wishes))
 
     def given_back(self, request: dict) -> dict:
         workflow.release(yard.table, request)
@@ -77,13 +77,13 @@ class Cycle(unittest.TestCase):
     def test_more_machines_are_asked_for_while_the_operator_writes_the_same_record(self):
         ready = self.lent("demo/more", "111", secret_label=True)
         self.assertRegex(workflow.label(ready), r"^111-[a-z0-9]{8}$")
-        self.assertEqual(workflow.shown(ready), "111-********")
+        self.assertEqual(workflow.public_label(ready), "111-********")
         raised = workflow.raise_count(yard.table, ready, 2)
         self.assertEqual((raised["count"], raised["generation"]), (2, 2))
         both = until("both", lambda: len((now := workflow.read(yard.table, ready))["instances"]) == 2 and now)
         self.assertEqual(both["accepted"]["count"], 2)
         self.given_back(ready)
-        with self.assertRaisesRegex(Different, "gets no more machines"):
+        with self.assertRaisesRegex(Conflict, "count cannot be raised"):
             workflow.raise_count(yard.table, ready, 3)
 
     def test_a_refusal_and_a_request_that_is_over_are_told_with_the_contracts_exit_codes(self):
@@ -116,10 +116,10 @@ class Cycle(unittest.TestCase):
         theirs |= {"uid": "careless", "version": 1, "generation": 1, "count": 1, "desired": "provisioned"}
         theirs |= {"createdAt": table.now(), "updatedAt": table.now()}
         yard.by_hand.append(f"{ours['pk']} {ours['sk']}:")
-        yard.table.call("PutItem", {"Item": {name: wire(value) for name, value in theirs.items()}})
+        yard.table.call("PutItem", {"Item": {name: encode(value) for name, value in theirs.items()}})
 
         for late in (workflow.release, workflow.read, lambda *known: workflow.raise_count(*known, 2)):
-            with self.assertRaisesRegex(Different, "replaced by somebody else"):
+            with self.assertRaisesRegex(Conflict, "replaced by another writer"):
                 late(yard.table, ours)
         # The release of the former request is none of this one.
         served = workflow.wait(yard.table, theirs)
@@ -151,10 +151,10 @@ class Asking(unittest.TestCase):
         self.table = yard.scratch_table()
 
     def ask(self, count: int = 2, **more) -> dict:
-        return workflow.ask(self.table, more.pop("repository", "acme/web"), "1234567890", "linux-x64", count, **more)
+        return workflow.provision(self.table, more.pop("repository", "acme/web"), "1234567890", "linux-x64", count, **more)
 
     def stored(self, record: dict, *without: str) -> dict:
-        key = {name: wire(record[name]) for name in ("pk", "sk")}
+        key = {name: encode(record[name]) for name in ("pk", "sk")}
         item = self.table.call("GetItem", {"Key": key, "ConsistentRead": True})["Item"]
         return {name: value for name, value in item.items() if name not in without}
 
@@ -169,7 +169,7 @@ class Asking(unittest.TestCase):
         served = place.golden("request-served")
         names = ("minCount", "usageClass", "onDemandFallback", "allowedInstanceTypes", "maxRuntimeMinutes",
                  "timeoutSeconds", "priority")
-        wishes = {name: table.plain(served[name]) for name in names}
+        wishes = {name: table.decode(served[name]) for name in names}
         stored = self.stored(self.ask(3, name="build", secret_label=True, **wishes))
         same = ("attempt", "count", "kind", "name", "pk", "repository", "resourceClass", "runId", "sk", *names)
         self.assertEqual({name: stored[name] for name in same}, {name: served[name] for name in same})
@@ -178,7 +178,7 @@ class Asking(unittest.TestCase):
         self.assertRegex(stored["labelSuffix"]["S"], "^[a-z0-9]{8}$")
 
     def test_a_release_changes_what_the_golden_release_changed(self):
-        asked = workflow.ask(self.table, "acme/web", "1234567891", "linux-x64", 2, trial=True)
+        asked = workflow.provision(self.table, "acme/web", "1234567891", "linux-x64", 2, trial=True)
         released = workflow.release(self.table, asked)
         self.assertEqual(released["version"], 2)
         once = workflow.release(self.table, asked)
@@ -191,15 +191,15 @@ class Asking(unittest.TestCase):
         first = self.ask(timeoutSeconds=600)
         again = self.ask(repository="ACME/Web", minCount=2)
         self.assertEqual(again, first)
-        with self.assertRaisesRegex(Different, "count is 2, asked for 3"):
+        with self.assertRaisesRegex(Conflict, "count is 2, requested 3"):
             self.ask(3)
-        with self.assertRaisesRegex(Different, "usageClass is None, asked for 'spot'"):
+        with self.assertRaisesRegex(Conflict, "usageClass is None, requested 'spot'"):
             self.ask(usageClass="spot")
-        with self.assertRaisesRegex(Different, "label that can be guessed"):
+        with self.assertRaisesRegex(Conflict, "no secret label"):
             self.ask(secret_label=True)
         self.assertEqual(self.table.get(first["pk"], first["sk"]), first)
         workflow.release(self.table, first)
-        with self.assertRaisesRegex(Different, "released: use another name"):
+        with self.assertRaisesRegex(Conflict, "released: use another name"):
             self.ask()
         secret = self.ask(name="secret", secret_label=True)
         self.assertEqual(workflow.label(self.ask(name="secret")), workflow.label(secret))
@@ -217,7 +217,7 @@ class Asking(unittest.TestCase):
     def test_more_machines_are_not_asked_for_by_a_client_that_comes_after_the_release(self):
         asked = self.ask()
         late = Late(self.table, lambda: workflow.release(self.table, asked))
-        with self.assertRaisesRegex(Different, "gets no more machines"):
+        with self.assertRaisesRegex(Conflict, "count cannot be raised"):
             workflow.raise_count(late, asked, 5)
         self.assertEqual(self.table.get(asked["pk"], asked["sk"])["count"], 2)
 
@@ -225,7 +225,7 @@ class Asking(unittest.TestCase):
         asked = self.ask()
         self.table.update(asked["pk"], asked["sk"], {"version": 1}, {"schema": 2}, {"version": 1})
         for late in (workflow.read, lambda *known: workflow.raise_count(*known, 5)):
-            with self.assertRaisesRegex(table.Newer, "has schema 2"):
+            with self.assertRaisesRegex(table.NewerSchema, "has schema 2"):
                 late(self.table, asked)
 
 
@@ -244,7 +244,7 @@ class Late:
     def update(self, *given):
         try:
             self.behind.update(*given)
-        except table.Refused:
+        except table.ConditionFailed:
             self.refused += 1
             raise
 
