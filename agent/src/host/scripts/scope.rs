@@ -204,7 +204,16 @@ mod tests {
 
     /// Creates a process from its id, its parent, and its start time.
     fn process((pid, parent, started): (i32, i32, u64)) -> Process {
-        Process { pid, parent, group: pid, session: pid, started, zombie: false, name: String::new() }
+        Process {
+            pid,
+            parent,
+            group: pid,
+            session: pid,
+            started,
+            zombie: false,
+            stopped: false,
+            name: String::new(),
+        }
     }
 
     #[test]
