@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use runyard_core::decide::{Followed, Following};
 use runyard_core::model::{
     Ahead, Instance, InstanceArn, InstanceId, Item, Life, Place, Reason, Record, RecordId, RegistrationMode,
-    ReleasedBy, Request, RunnerPackage, State, Timing, Write,
+    ReleasedBy, Request, RunnerPackage, State, Timing, Write, label,
 };
 use runyard_core::ports::github::{EndOfLife, RunnerApplication, Scope};
 use runyard_core::ports::{Clock, GitHub as _, Machine, Store};
@@ -347,7 +347,7 @@ impl World {
         let record = laws.instance_of(&Instance::key_of(&InstanceArn::local(&id)));
         let taken = record.filter(|record| record.ahead.as_ref().is_some_and(|of| of.id == ahead));
         let request = taken.and_then(|record| record.claim.as_ref()?.request.request());
-        let own = request.is_some_and(|request| labels.iter().any(|label| label == request.run_id.as_str()));
+        let own = request.is_some_and(|request| labels.contains(&label(request)));
         let place = record.map(Instance::place);
         drop(laws);
         if !own || matches!(place, Some(Place::IdlePooled | Place::CreatedWarm)) {
