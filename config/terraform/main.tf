@@ -74,6 +74,14 @@ resource "aws_sqs_queue" "doorbell" {
   sqs_managed_sse_enabled   = true
 }
 
+# GitHub's word that jobs were queued; worth nothing after some minutes.
+resource "aws_sqs_queue" "jobs" {
+  name                      = "${var.table_name}-jobs"
+  message_retention_seconds = 300
+  max_message_size          = 262144
+  sqs_managed_sse_enabled   = true
+}
+
 resource "aws_sqs_queue_policy" "interruptions" {
   queue_url = aws_sqs_queue.queue["interruptions"].url
   policy = jsonencode({

@@ -181,6 +181,7 @@ resource "aws_ecs_service" "operator" {
     aws_dynamodb_table.table,
     aws_dynamodb_table.history,
     aws_sqs_queue.doorbell,
+    aws_sqs_queue.jobs,
     aws_sqs_queue.queue,
     aws_cloudwatch_log_group.operator,
     aws_iam_role_policy_attachment.operator_task,

@@ -74,3 +74,8 @@ output "workflow_role" {
   description = "The role that workflows assume, RUNYARD_ROLE in examples/gang.yml"
   value       = one(aws_iam_role.workflow[*].arn)
 }
+
+output "jobs_webhook_url" {
+  description = "The address of GitHub's webhook"
+  value       = var.jobs_webhook ? "${aws_apigatewayv2_api.jobs[0].api_endpoint}/github" : null
+}

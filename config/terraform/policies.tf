@@ -8,7 +8,7 @@ locals {
 
   # By their order: what is filled in is never taken for a placeholder.
   documents = {
-    for name in ["operator", "operator-volume-key", "workflow", "init", "reader", "instance", "instance-any-record"] :
+    for name in ["operator", "operator-volume-key", "workflow", "init", "reader", "webhook", "instance", "instance-any-record"] :
     name => replace(replace(replace(replace(replace(replace(replace(replace(
       file("${path.module}/../iam/${name}.json"),
       "ec2.REGION.amazonaws.com", "ec2.${local.region}.${local.suffix}"),

@@ -75,6 +75,12 @@ variable "pod_identity" {
   default     = false
 }
 
+variable "jobs_webhook" {
+  description = "Whether to make an address for GitHub's webhook, so that queued jobs get machines at once (docs/how-to/install.md). Anybody may send to it, which proves nothing to the operator, and each call has its price."
+  type        = bool
+  default     = false
+}
+
 variable "vpc_id" {
   description = "Where machines run, to make their security group; empty where you have one."
   type        = string

@@ -55,8 +55,8 @@ pub use record::event::{Event, EventType};
 pub use record::field::FieldError;
 pub use record::identity::{Key, Kind, RecordId, kind_of};
 pub use record::ids::{
-    ClaimId, ClassName, DOORBELL, INTERRUPTIONS, InstanceArn, InstanceId, LabelSuffix, LaunchId, Repository,
-    RequestKey, RequestName, RunId, TableName, Uid,
+    ClaimId, ClassName, DOORBELL, INTERRUPTIONS, InstanceArn, InstanceId, JOBS, LabelSuffix, LaunchId,
+    Repository, RequestKey, RequestName, RunId, TableName, Uid,
 };
 pub use record::item::{AttributeValue, Item, text_of, time_of};
 pub use record::lease::Lease;
@@ -68,6 +68,7 @@ pub use record::stored::{Guard, Operation, Write};
 pub(crate) use record::time::after;
 pub use record::time::{Seconds, millis};
 pub use record::{Reading, Record, SCHEMA, Unreadable, Versioned, read};
+pub use request::job_ring::{JobRing, LARGEST_JOB_RING, NotAJobRing, read_job_ring};
 pub use request::{
     Asked, Desired, Intent, LONGEST_RUNTIME_MINUTES, LONGEST_TIMEOUT_SECONDS, NewIntent, Phase, ReleasedBy,
     Request, Status, TIMEOUT_SECONDS, UNWATCHED_RUNTIME_MINUTES, WATCHED_RUNTIME_MINUTES, label, release,

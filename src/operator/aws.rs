@@ -4,6 +4,8 @@ pub mod doorbell;
 #[cfg(feature = "ec2")]
 pub mod ec2;
 mod errors;
+pub mod job_bell;
+mod listened;
 pub mod notices;
 pub mod queues;
 pub mod sqs;
@@ -11,6 +13,7 @@ pub mod sqs;
 pub use doorbell::SqsDoorbell;
 #[cfg(feature = "ec2")]
 pub use ec2::Ec2Compute;
+pub use job_bell::SqsJobBell;
 pub use notices::SqsNotices;
 pub use sqs::SqsQueue;
 

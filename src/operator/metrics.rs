@@ -66,6 +66,9 @@ words! {
     }
 }
 
+/// The outcomes of messages from GitHub's webhook: heard, and about no job of a repository.
+const RINGS: [&str; 2] = ["heard", "ignored"];
+
 /// The value of the label `from` for a machine without a previous state.
 const NOWHERE: &str = "none";
 
@@ -114,6 +117,9 @@ impl Metrics {
         }
         for outcome in QueueOutcome::ALL {
             families.queue_messages.with_label_values(&[outcome.as_str()]);
+        }
+        for outcome in RINGS {
+            families.job_rings.with_label_values(&[outcome]);
         }
         for action in InterruptionAction::ALL {
             families.interruptions.with_label_values(&[action.as_str()]);
@@ -337,6 +343,13 @@ impl Metrics {
     /// Counts a notice that EC2 reclaims a machine.
     pub fn interruption(&self, action: InterruptionAction) {
         self.families().interruptions.with_label_values(&[action.as_str()]).inc();
+    }
+
+    /// Counts what a wait for GitHub's webhook brought.
+    pub fn job_rings(&self, heard: usize, ignored: usize) {
+        for (outcome, messages) in RINGS.into_iter().zip([heard, ignored]) {
+            self.families().job_rings.with_label_values(&[outcome]).inc_by(messages as u64);
+        }
     }
 
     /// Adds the total time that machines of a class spent on an activity.

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::admin::{self, Admin};
 #[cfg(feature = "ec2")]
 use crate::aws::ec2::{Ec2Compute, Ec2Options};
-use crate::aws::{SqsDoorbell, SqsNotices, SqsQueue};
+use crate::aws::{SqsDoorbell, SqsJobBell, SqsNotices, SqsQueue};
 use crate::config::{
     ComputeKind, Config, ConfigErrors, Credential, GitHub as GitHubConfig, QueueKind, ScopeKind,
 };
@@ -27,7 +27,7 @@ use crate::limits::Limited;
 use crate::metrics::Metrics;
 use crate::metrics::ports::Metered;
 use crate::model::FieldError;
-use crate::ports::{Clock, Compute, Entropy, GitHub, Notices, PoolQueue, Store};
+use crate::ports::{Clock, Compute, Entropy, GitHub, JobBell, Notices, PoolQueue, Store};
 use crate::process::clock::{SystemClock, SystemEntropy};
 use crate::status::Health;
 use crate::store::DynamoStore;
@@ -161,16 +161,20 @@ pub fn build(
         QueueKind::Sqs => Arc::new(SqsQueue::connect(config.table.clone(), sdk)),
         QueueKind::Memory => Arc::new(InProcessQueue::new(clock.clone())),
     };
-    let (store, doorbell) = match (config.queue, config.compute) {
+    let (store, doorbell, job_bell) = match (config.queue, config.compute) {
         (QueueKind::Sqs, ComputeKind::Ec2 | ComputeKind::None) => {
             let (look, looks) = watch::channel(());
             let port = Arc::new(SqsDoorbell::connect(&config.table, sdk));
             let bell = Bell { port: Arc::new(Metered::new(port, metrics.clone())), look };
-            (store.woken_by(looks), Some(bell))
+            let jobs = Arc::new(SqsJobBell::connect(&config.table, sdk));
+            let jobs = Arc::new(Metered::new(jobs, metrics.clone())) as Arc<dyn JobBell>;
+            (store.woken_by(looks), Some(bell), Some(jobs))
         }
-        // In local mode each commit of the engine wakes the watch.
+        // In local mode each commit of the engine wakes the watch, and the stand-in GitHub rings by itself.
         (QueueKind::Sqs, ComputeKind::Local)
-        | (QueueKind::Memory, ComputeKind::Ec2 | ComputeKind::None | ComputeKind::Local) => (store, None),
+        | (QueueKind::Memory, ComputeKind::Ec2 | ComputeKind::None | ComputeKind::Local) => {
+            (store, None, None)
+        }
     };
     let history = store.history().map(|store| HistoryTable {
         store: Arc::new(store),
@@ -204,7 +208,7 @@ pub fn build(
         github,
         notices,
         doorbell,
-        job_bell: None,
+        job_bell,
         history,
         clock: clock.clone(),
         entropy: entropy.clone(),

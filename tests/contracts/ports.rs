@@ -3,6 +3,7 @@
 
 mod doorbell;
 mod dynamo;
+mod job_bell;
 mod listed;
 mod listing;
 mod notices;

@@ -25,6 +25,7 @@ mod an_intent_rings;
 mod an_operator_ends;
 mod an_upgrade;
 mod github_is_away;
+mod github_rings;
 mod github_says;
 mod jobs_are_run_again;
 mod machines_are_measured;

@@ -6,6 +6,7 @@ mod contention;
 mod deleted;
 mod machines;
 mod recorded;
+mod rings;
 mod trial;
 mod whole_life;
 pub(crate) mod yard;

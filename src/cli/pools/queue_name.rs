@@ -33,7 +33,7 @@ mod tests {
     #[test]
     fn the_names_of_the_yards_other_queues_are_no_classes() {
         let table = TableName::parse("yard").unwrap();
-        for reserved in ["doorbell", "interruptions"] {
+        for reserved in ["doorbell", "interruptions", "jobs"] {
             let refused = fits_queue_name(&table, &ClassName::parse(reserved).unwrap()).unwrap_err();
             assert_eq!((refused.field.as_str(), refused.value.as_str()), ("resourceClass", reserved));
             let text = refused.to_string();
@@ -42,6 +42,8 @@ mod tests {
                 "{text}"
             );
         }
-        assert!(fits_queue_name(&table, &ClassName::parse("doorbells").unwrap()).is_ok());
+        for other in ["doorbells", "job", "jobs-1"] {
+            assert!(fits_queue_name(&table, &ClassName::parse(other).unwrap()).is_ok(), "{other}");
+        }
     }
 }

@@ -163,6 +163,7 @@ async fn queues_of(
     let mut wanted: Vec<WantedQueue> =
         classes.flat_map(|class| WantedQueue::of_class(&context.table, class)).collect();
     wanted.push(WantedQueue::of_doorbell(&context.table));
+    wanted.push(WantedQueue::of_jobs(&context.table));
     if let Some(name) = input.config.as_ref().and_then(|config| config.interruptions.as_ref()) {
         wanted.extend(WantedQueue::of_interruptions(name));
     }

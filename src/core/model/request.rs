@@ -20,6 +20,7 @@ use crate::model::record::state::{UsageClass, words};
 use crate::model::record::time::after;
 
 mod intents;
+pub(crate) mod job_ring;
 mod row;
 
 pub use intents::{LONGEST_RUNTIME_MINUTES, LONGEST_TIMEOUT_SECONDS, NewIntent, release};

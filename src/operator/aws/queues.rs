@@ -8,8 +8,9 @@ use serde_json::{Value, json};
 
 use super::doorbell::RETENTION;
 use super::errors::queue as classify;
+use super::job_bell;
 use super::sqs::{DEAD_LETTERS_KEPT, LONGEST_NAME, RECEIVES, VISIBILITY, dead};
-use crate::model::{ClassName, DOORBELL, TableName};
+use crate::model::{ClassName, DOORBELL, JOBS, LARGEST_JOB_RING, TableName};
 use crate::ports::QueueError;
 use crate::store::{Difference, retries, timeouts};
 
@@ -33,6 +34,8 @@ enum Role {
     Notices,
     /// Rings from writers of intents.
     Doorbell,
+    /// GitHub's word that jobs were queued.
+    Jobs,
     /// Dead letters of another queue.
     Dead,
 }
@@ -54,11 +57,16 @@ impl WantedQueue {
         Self { name: format!("{table}-{DOORBELL}"), role: Role::Doorbell }
     }
 
+    /// Returns the queue of GitHub's queued jobs. A message that is not read soon is useless, and has no dead letters.
+    pub fn of_jobs(table: &TableName) -> Self {
+        Self { name: format!("{table}-{JOBS}"), role: Role::Jobs }
+    }
+
     fn receives(&self) -> Option<u32> {
         match self.role {
             Role::Pool => Some(RECEIVES),
             Role::Notices => Some(NOTICE_RECEIVES),
-            Role::Dead | Role::Doorbell => None,
+            Role::Dead | Role::Doorbell | Role::Jobs => None,
         }
     }
 
@@ -76,7 +84,7 @@ impl WantedQueue {
         let count = count.and_then(|count| count.as_u64().or_else(|| count.as_str()?.parse().ok()));
         let enough = match self.role {
             Role::Pool => count == Some(u64::from(most)),
-            Role::Notices | Role::Dead | Role::Doorbell => {
+            Role::Notices | Role::Dead | Role::Doorbell | Role::Jobs => {
                 count.is_some_and(|count| count >= u64::from(most))
             }
         };
@@ -130,7 +138,7 @@ impl Queues {
         match queue.role {
             // A policy that people wrote remains: it may grant more.
             Role::Notices if !policy => differences.push(missing("Policy", SENDERS.to_owned())),
-            Role::Notices | Role::Pool | Role::Doorbell | Role::Dead => {}
+            Role::Notices | Role::Pool | Role::Doorbell | Role::Jobs | Role::Dead => {}
         }
         Ok(QueueState::Present(differences))
     }
@@ -168,6 +176,9 @@ impl Queues {
         let call = match queue.role {
             Role::Dead => call.attributes(Name::MessageRetentionPeriod, DEAD_LETTERS_KEPT.to_string()),
             Role::Doorbell => call.attributes(Name::MessageRetentionPeriod, RETENTION.to_string()),
+            Role::Jobs => call
+                .attributes(Name::MessageRetentionPeriod, job_bell::RETENTION.to_string())
+                .attributes(Name::MaximumMessageSize, LARGEST_JOB_RING.to_string()),
             Role::Pool | Role::Notices => call.attributes(Name::VisibilityTimeout, VISIBILITY.to_string()),
         };
         call.send().await.map(|_| ()).map_err(|error| classify(&error))
@@ -238,6 +249,10 @@ fn birth(queue: &WantedQueue) -> Vec<Difference> {
     match queue.role {
         Role::Dead => vec![missing("MessageRetentionPeriod", DEAD_LETTERS_KEPT.to_string())],
         Role::Doorbell => vec![missing("MessageRetentionPeriod", RETENTION.to_string())],
+        Role::Jobs => vec![
+            missing("MessageRetentionPeriod", job_bell::RETENTION.to_string()),
+            missing("MaximumMessageSize", LARGEST_JOB_RING.to_string()),
+        ],
         Role::Pool | Role::Notices => {
             let mut with = vec![missing("VisibilityTimeout", VISIBILITY.to_string())];
             with.extend(queue.redrive_wanted().map(|wanted| missing("RedrivePolicy", wanted)));

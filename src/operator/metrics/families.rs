@@ -38,6 +38,7 @@ pub(super) struct Families {
     pub(super) backend_seconds: HistogramVec,
     pub(super) queue_messages: IntCounterVec,
     pub(super) interruptions: IntCounterVec,
+    pub(super) job_rings: IntCounterVec,
     pub(super) events_dropped: IntCounter,
     pub(super) history_failures: IntCounter,
     pub(super) history_waiting: IntGauge,
@@ -83,6 +84,7 @@ impl Families {
             Box::new(made.backend_seconds.clone()),
             Box::new(made.queue_messages.clone()),
             Box::new(made.interruptions.clone()),
+            Box::new(made.job_rings.clone()),
             Box::new(made.events_dropped.clone()),
             Box::new(made.history_failures.clone()),
             Box::new(made.history_waiting.clone()),
@@ -191,6 +193,13 @@ impl Families {
             interruptions: IntCounterVec::new(
                 Opts::new("runyard_interruptions_total", "Machines that EC2 said it takes back, by how."),
                 &["action"],
+            )?,
+            job_rings: IntCounterVec::new(
+                Opts::new(
+                    "runyard_job_rings_total",
+                    "What GitHub's webhook said of jobs, or others in its place.",
+                ),
+                &["outcome"],
             )?,
             events_dropped: IntCounter::new(
                 "runyard_events_dropped_total",

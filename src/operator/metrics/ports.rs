@@ -16,9 +16,9 @@ use crate::ports::github::{
     Scope, Token, Waiting, WorkflowJob, WorkflowRun,
 };
 use crate::ports::{
-    Batch, Change, Compute, ComputeError, Doorbell, GitHub, GitHubError, LaunchOrder, Launched, Machine,
-    MachineState, Notices, Page, PoolQueue, QueueDepth, QueueError, Received, StateReason, Store, StoreError,
-    Watch,
+    Batch, Change, Compute, ComputeError, Doorbell, GitHub, GitHubError, JobBell, JobRings, LaunchOrder,
+    Launched, Machine, MachineState, Notices, Page, PoolQueue, QueueDepth, QueueError, Received, StateReason,
+    Store, StoreError, Watch,
 };
 use crate::status::Health;
 
@@ -47,6 +47,7 @@ pub(super) const SERIES: &[(&str, &[&str], &[&str])] = &[
             "notices",
             "acknowledge",
             "doorbell",
+            "jobs",
         ],
         QueueError::OUTCOMES,
     ),
@@ -343,6 +344,16 @@ impl<T: Doorbell + ?Sized> Doorbell for Metered<T> {
         // Counted, but not timed, because it waits for a ring.
         let result = self.inner.rung().await;
         self.metrics.look(QueueError::SERVICE, "doorbell", outcome_of(&result));
+        result
+    }
+}
+
+#[async_trait]
+impl<T: JobBell + ?Sized> JobBell for Metered<T> {
+    async fn queued(&self) -> Result<JobRings, QueueError> {
+        // Counted, but not timed, because it waits for a message.
+        let result = self.inner.queued().await;
+        self.metrics.look(QueueError::SERVICE, "jobs", outcome_of(&result));
         result
     }
 }

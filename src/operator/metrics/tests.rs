@@ -17,6 +17,7 @@ runyard_history_failures_total counter
 runyard_history_waiting_lines gauge
 runyard_instances gauge resource_class,state
 runyard_interruptions_total counter action
+runyard_job_rings_total counter outcome
 runyard_kept_claims_total counter found,resource_class
 runyard_leader gauge
 runyard_lease_age_seconds gauge

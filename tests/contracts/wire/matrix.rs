@@ -24,7 +24,7 @@ pub(crate) const DYNAMODB: [Row; 10] = [
     ("records", "-.......uu", "uuuuuutuuu"),
 ];
 
-pub(crate) const SQS: [Row; 9] = [
+pub(crate) const SQS: [Row; 11] = [
     ("announce", "-.......uu", "uuuuuutuuu"),
     ("receive", "-.......uu", "uuuuuutuuu"),
     ("delete", "-.......uu", "uuuuuutuuu"),
@@ -35,6 +35,9 @@ pub(crate) const SQS: [Row; 9] = [
     // EC2's notices.
     ("notices", "-.......uu", "uuuuuutuuu"),
     ("acknowledge", "-.......uu", "uuuuuutuuu"),
+    // GitHub's queued jobs; what was heard counts, whether or not it could be deleted.
+    ("jobs", "-.......uu", "uuuuuutuuu"),
+    ("forget", "-.........", "u........."),
 ];
 
 /// 503 is how EC2 says that calls are too many.

@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use runyard_core::model::{ClassName, InstanceId, PoolMessage, TableName, UsageClass};
-use runyard_core::ports::{Notices as _, PoolQueue as _, QueueError};
-use runyard_operator::aws::{SqsNotices, SqsQueue};
+use runyard_core::ports::{JobBell as _, JobRings, Notices as _, PoolQueue as _, QueueError};
+use runyard_operator::aws::{SqsJobBell, SqsNotices, SqsQueue};
 
 use crate::wire::judge::{Came, Cell, config, judge};
 use crate::wire::matrix::SQS;
@@ -43,8 +43,13 @@ fn letter<T>(outcome: &Result<T, QueueError>) -> char {
 }
 
 async fn play(engine: &Engine, numbers: &AtomicUsize, cell: Cell) -> Came {
-    let class = ClassName::parse(&format!("c{}", numbers.fetch_add(1, Ordering::SeqCst))).unwrap();
-    let table = TableName::parse("wire").unwrap();
+    let number = numbers.fetch_add(1, Ordering::SeqCst);
+    // The queue of queued jobs has its name of the table alone, and any queue will do for it.
+    let (table, class) = match cell.call {
+        "jobs" | "forget" => (format!("wire-{number}"), "jobs".to_owned()),
+        _ => ("wire".to_owned(), format!("c{number}")),
+    };
+    let (table, class) = (TableName::parse(&table).unwrap(), ClassName::parse(&class).unwrap());
     let here = config(engine.endpoint()).await;
     let direct = SqsQueue::connect(table.clone(), &here);
     if cell.call != "ensure" {
@@ -57,8 +62,8 @@ async fn play(engine: &Engine, numbers: &AtomicUsize, cell: Cell) -> Came {
         "give_back" => "ChangeMessageVisibilityBatch",
         "address" => "GetQueueUrl",
         "ensure" => "CreateQueue",
-        "notices" => "ReceiveMessage",
-        "acknowledge" => "DeleteMessageBatch",
+        "notices" | "jobs" => "ReceiveMessage",
+        "acknowledge" | "forget" => "DeleteMessageBatch",
         other => panic!("no call {other}"),
     };
     let mut receipts = Vec::new();
@@ -71,12 +76,18 @@ async fn play(engine: &Engine, numbers: &AtomicUsize, cell: Cell) -> Came {
     let peer = before(engine.endpoint(), name, cell.fault, cell.lasting.times(), &WORDS).await;
     let spoilt = here.to_builder().endpoint_url(peer).build();
     // Any queue will do for EC2's: what is in it that is no notice is told and left there.
-    let notices = SqsNotices::impatient(&format!("wire-{class}"), &spoilt);
+    let notices = SqsNotices::impatient(&format!("{table}-{class}"), &spoilt);
+    let jobs = SqsJobBell::impatient(&table, &spoilt);
     let queue = SqsQueue::connect(table, &spoilt);
     let letter = match cell.call {
         "ensure" => letter(&queue.ensure(&class).await),
         "notices" => letter(&notices.receive().await),
         "acknowledge" => letter(&notices.acknowledge(&receipts).await),
+        "jobs" => letter(&jobs.queued().await),
+        "forget" => match jobs.queued().await {
+            Ok(heard) if heard == JobRings::default() => '0',
+            heard => letter(&heard),
+        },
         "announce" | "address" => letter(&queue.announce(&message(&class)).await),
         "receive" => letter(&queue.receive(&class, 10).await),
         "delete" => letter(&queue.delete(&class, &receipts).await),
@@ -95,6 +106,7 @@ async fn play(engine: &Engine, numbers: &AtomicUsize, cell: Cell) -> Came {
         "ensure" => depth.waiting + depth.dead != 0,
         "delete" | "acknowledge" => letter == '.' && depth.waiting != 0,
         "receive" | "give_back" | "notices" => depth.waiting != 1,
+        "jobs" | "forget" => depth.waiting > 1,
         _ => letter == '.' && (depth.waiting != 0 || depth.dead == 0) || depth.waiting + depth.dead == 0,
     };
     let wrong = wrong && cell.fault != Fault::Refused;

@@ -1,5 +1,6 @@
 //! Does `config/cloudformation.yaml` say what the documents say, and make what `init` makes?
 
+use runyard_core::model::LARGEST_JOB_RING;
 use runyard_operator::config::{Config, ScopeKind};
 use serde_json::{Value, json};
 
@@ -8,11 +9,12 @@ use crate::policies::evaluator::{Call, Context, Verdict, judge};
 use crate::policies::stack::{Stack, template};
 
 /// A stack that makes everything the template can make.
-const EVERYTHING: [(&str, &str); 4] = [
+const EVERYTHING: [(&str, &str); 5] = [
     ("PodIdentity", "true"),
     ("GitHubOidcProvider", "create"),
     ("GitHubOwnerId", "123456"),
     ("VolumeKeyArn", KEY),
+    ("JobsWebhook", "true"),
 ];
 
 fn properties(name: &str) -> Value {
@@ -34,6 +36,10 @@ fn its_policies_are_the_documents() {
     assert_eq!(machine["Policies"][0]["PolicyDocument"], document("instance"));
     assert_eq!(machine["Policies"].as_array().map(Vec::len), Some(1));
     assert_eq!(machine.get("ManagedPolicyArns"), None, "nothing besides");
+    let webhook = properties("JobsRole");
+    assert_eq!(webhook["Policies"][0]["PolicyDocument"], document("webhook"));
+    assert_eq!(webhook["Policies"].as_array().map(Vec::len), Some(1));
+    assert_eq!(webhook.get("ManagedPolicyArns"), None, "nothing besides");
 }
 
 #[test]
@@ -160,6 +166,38 @@ const FETCHED: [(&str, &str); 6] = [
     ("AgentSha256Arm64", "3333333333333333333333333333333333333333333333333333333333333333"),
 ];
 
+/// What is posted there goes into the queue that the operator listens to, by the one role that may.
+#[test]
+fn a_webhook_is_made_on_request_alone_and_leads_into_the_queue_of_queued_jobs() {
+    let parts = ["JobsApi", "JobsRole", "JobsIntegration", "JobsRoute", "JobsStage"];
+    let (bare, stack) = (Stack::with(&[]), Stack::with(&[("JobsWebhook", "true")]));
+    for part in parts {
+        assert_eq!(bare.properties(part), None, "{part}");
+        assert!(stack.properties(part).is_some(), "{part}");
+    }
+    let queue = bare.properties("Jobs").expect("it costs nothing");
+    assert_eq!(queue["QueueName"], "yard-jobs");
+    assert_eq!(queue["MaximumMessageSize"], LARGEST_JOB_RING);
+    let integration = stack.properties("JobsIntegration").expect("it is made");
+    assert_eq!(integration["IntegrationSubtype"], "SQS-SendMessage");
+    assert_eq!(integration["CredentialsArn"], json!({"Fn::GetAtt": ["JobsRole", "Arn"]}));
+    let parameters = json!({"QueueUrl": {"Ref": "Jobs"}, "MessageBody": "$request.body"});
+    assert_eq!(integration["RequestParameters"], parameters);
+    let route = stack.properties("JobsRoute").expect("it is made");
+    assert_eq!(
+        (&route["RouteKey"], &route["Target"]),
+        (&json!("POST /github"), &json!("integrations/<JobsIntegration>"))
+    );
+    let limits = &stack.properties("JobsStage").expect("it is made")["DefaultRouteSettings"];
+    assert_eq!(
+        limits,
+        &json!({"ThrottlingRateLimit": 20, "ThrottlingBurstLimit": 200}),
+        "a flood has a price"
+    );
+    assert_eq!(stack.outputs().get("JobsWebhookUrl"), Some(&json!("<JobsApi.ApiEndpoint>/github")));
+    assert!(!bare.outputs().contains_key("JobsWebhookUrl"));
+}
+
 /// Its environment is read by the program's own configuration, so that no key is misspelt and none is missing.
 #[test]
 fn the_stacks_operator_can_read_what_the_stack_tells_it() {
@@ -236,7 +274,7 @@ fn the_stacks_operator_registers_runners_and_follows_their_versions_as_it_is_tol
 fn the_service_starts_after_what_its_operator_reads_and_may() {
     let template = template();
     let resource = |name: &str| template["Resources"][name].clone();
-    assert_eq!(resource("OperatorService")["DependsOn"], json!(["Table", "History", "Doorbell"]));
+    assert_eq!(resource("OperatorService")["DependsOn"], json!(["Table", "History", "Doorbell", "Jobs"]));
     let task = resource("OperatorTask").to_string();
     for referred in ["OperatorTaskRole", "OperatorStartRole", "OperatorLogs", "Interruptions"] {
         assert!(task.contains(&format!("\"{referred}\"")), "the task does not refer to {referred}");

@@ -10,7 +10,7 @@ pub(crate) fn config() -> PathBuf {
 }
 
 /// Everybody's documents, by name.
-pub(crate) const NAMES: [&str; 8] = [
+pub(crate) const NAMES: [&str; 9] = [
     "operator",
     "operator-volume-key",
     "workflow",
@@ -19,6 +19,7 @@ pub(crate) const NAMES: [&str; 8] = [
     "instance-self-terminate",
     "init",
     "reader",
+    "webhook",
 ];
 
 /// The key of the account's volumes.
@@ -65,6 +66,8 @@ pub(crate) enum Who {
     Init,
     /// A person who only looks.
     Reader,
+    /// API Gateway, which passes GitHub's webhook on.
+    Webhook,
 }
 
 impl Who {
@@ -80,6 +83,7 @@ impl Who {
             Self::EndsItselfAlone => &["instance-self-terminate"],
             Self::Init => &["init"],
             Self::Reader => &["reader"],
+            Self::Webhook => &["webhook"],
         }
     }
 
@@ -98,7 +102,8 @@ impl Who {
             | Self::MachineThatEndsItself
             | Self::EndsItselfAlone
             | Self::Init
-            | Self::Reader => None,
+            | Self::Reader
+            | Self::Webhook => None,
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::policies::evaluator::{Call, Context, Verdict, judge};
 
 use Who::{
     AnyRecordWithEverything, EndsItselfAlone, Init, Machine, MachineOfAnyRecord, MachineThatEndsItself,
-    MachineWithEverything, Operator, OperatorWithVolumeKey, Reader, Workflow,
+    MachineWithEverything, Operator, OperatorWithVolumeKey, Reader, Webhook, Workflow,
 };
 
 /// One row.
@@ -37,6 +37,13 @@ const OTHER_STREAM: &str =
 const QUEUE: &str = "arn:aws:sqs:eu-west-1:123456789012:yard-linux";
 const DOORBELL: &str = "arn:aws:sqs:eu-west-1:123456789012:yard-doorbell";
 const OTHER_DOORBELL: &str = "arn:aws:sqs:eu-west-1:123456789012:payroll-doorbell";
+const JOBS: &str = "arn:aws:sqs:eu-west-1:123456789012:yard-jobs";
+/// The same queue of another yard, in another region, and in another account.
+const OTHER_JOBS: [&str; 3] = [
+    "arn:aws:sqs:eu-west-1:123456789012:payroll-jobs",
+    "arn:aws:sqs:us-east-1:123456789012:yard-jobs",
+    "arn:aws:sqs:eu-west-1:999999999999:yard-jobs",
+];
 const OTHER_QUEUE: &str = "arn:aws:sqs:eu-west-1:123456789012:payroll";
 const OTHER_REGION: &str = "arn:aws:sqs:us-east-1:123456789012:yard-linux";
 const ME: &str = "arn:aws:ec2:eu-west-1:123456789012:instance/i-00000000000000001";
@@ -166,7 +173,7 @@ fn row(who: Who, action: &str, resource: &str, carried: Carried<'_>, may: bool) 
         | MachineThatEndsItself
         | MachineWithEverything
         | EndsItselfAlone => carry("ec2:SourceInstanceARN", ME),
-        Operator | OperatorWithVolumeKey | Workflow | Init | Reader => {}
+        Operator | OperatorWithVolumeKey | Workflow | Init | Reader | Webhook => {}
     }
     if let Some((_, id)) = resource.split_once(":instance/").filter(|(_, id)| id.starts_with("i-")) {
         carry("ec2:InstanceID", id);
@@ -188,6 +195,7 @@ pub(crate) fn rows() -> Vec<Row> {
     machines(&mut all);
     inits(&mut all);
     readers(&mut all);
+    webhooks(&mut all);
     rows
 }
 
@@ -659,4 +667,20 @@ fn everybody_may_what_they_need_and_nothing_else() {
     assert!(rows.len() >= 60 && refusals * 2 > rows.len(), "{refusals} of {} rows refuse", rows.len());
     let wrong: Vec<_> = rows.iter().filter(|row| !row.holds(document)).collect();
     assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+fn webhooks(all: &mut Add<'_>) {
+    all(Webhook, JOBS, &[], true, &["sqs:SendMessage"]);
+    let never = ["sqs:GetQueueUrl", "sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:PurgeQueue"];
+    all(Webhook, JOBS, &[], false, &never);
+    for other in [DOORBELL, QUEUE].into_iter().chain(OTHER_JOBS) {
+        all(Webhook, other, &[], false, &["sqs:SendMessage"]);
+    }
+    all(Webhook, TABLE, &[], false, &["dynamodb:GetItem", "dynamodb:UpdateItem"]);
+    // The operator reads what was passed on; a workflow cannot put anything there, and nobody who looks reads it.
+    all(Operator, JOBS, &[], true, &["sqs:GetQueueUrl", "sqs:ReceiveMessage", "sqs:DeleteMessage"]);
+    all(Init, JOBS, &[], true, &["sqs:CreateQueue", "sqs:GetQueueUrl", "sqs:GetQueueAttributes"]);
+    all(Workflow, JOBS, &[], false, &["sqs:SendMessage", "sqs:ReceiveMessage"]);
+    all(Reader, JOBS, &[], true, &["sqs:GetQueueUrl", "sqs:GetQueueAttributes"]);
+    all(Reader, JOBS, &[], false, &["sqs:ReceiveMessage", "sqs:SendMessage"]);
 }

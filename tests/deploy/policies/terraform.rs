@@ -73,7 +73,8 @@ impl Module {
             let [kind, name] = &block.labels[..] else { panic!("two labels: {block:?}") };
             let one = |key: &str| {
                 let told = |what| format!("<{}.{}{key}.{what}>", kind.as_str(), name.as_str());
-                json!({"arn": told("arn"), "id": told("id"), "name": told("name"), "url": told("url")})
+                json!({"arn": told("arn"), "id": told("id"), "name": told("name"), "url": told("url"),
+                    "api_endpoint": told("api_endpoint")})
             };
             let has = |attribute| block.body.has_attribute(attribute);
             let value = if has("count") {
@@ -174,6 +175,7 @@ fn both(further: &[(&str, &str)], variables: &[(&str, Value)], china: bool) -> (
         ("AgentSha256", "02"),
         ("AgentUrlArm64", "https://example.com/agent-arm64"),
         ("AgentSha256Arm64", "03"),
+        ("JobsWebhook", "true"),
     ];
     let same = [
         ("github_oidc_provider", json!(PROVIDER)),
@@ -196,6 +198,7 @@ fn both(further: &[(&str, &str)], variables: &[(&str, Value)], china: bool) -> (
         ("agent_sha256", json!("02")),
         ("agent_url_arm64", json!("https://example.com/agent-arm64")),
         ("agent_sha256_arm64", json!("03")),
+        ("jobs_webhook", json!(true)),
     ];
     let stack = Stack::with(&[&everything[..], further].concat());
     (stack, Module::with(&[&same[..], variables].concat(), partition, suffix))
@@ -222,6 +225,7 @@ fn the_module_makes_the_same_statements_as_the_template() {
             properties["Policies"][0]["PolicyDocument"].clone()
         };
         assert_eq!(module.json("aws_iam_role_policy", "machine", "policy"), inline("MachineRole"));
+        assert_eq!(module.json("aws_iam_role_policy", "jobs", "policy"), inline("JobsRole"));
         assert_eq!(
             module.json("aws_iam_role_policy", "operator_start", "policy"),
             inline("OperatorStartRole")
@@ -233,6 +237,7 @@ fn the_module_makes_the_same_statements_as_the_template() {
             ("workflow", "WorkflowRole"),
             ("operator_task", "OperatorTaskRole"),
             ("operator_start", "OperatorStartRole"),
+            ("jobs", "JobsRole"),
         ] {
             let template = stack.properties(resource).expect("everything is made");
             let trust = module.json("aws_iam_role", name, "assume_role_policy");
@@ -289,6 +294,11 @@ fn by_default_the_module_makes_no_more_than_the_template() {
         ("aws_ecs_task_definition", "operator", "OperatorTask"),
         ("aws_ecs_service", "operator", "OperatorService"),
         ("aws_cloudwatch_log_group", "operator", "OperatorLogs"),
+        ("aws_apigatewayv2_api", "jobs", "JobsApi"),
+        ("aws_iam_role", "jobs", "JobsRole"),
+        ("aws_apigatewayv2_integration", "jobs", "JobsIntegration"),
+        ("aws_apigatewayv2_route", "jobs", "JobsRoute"),
+        ("aws_apigatewayv2_stage", "jobs", "JobsStage"),
     ] {
         assert!(!module.made(kind, name), "{kind}.{name}");
         assert_eq!(stack.properties(resource), None, "{resource}");
@@ -343,10 +353,60 @@ fn the_modules_table_queues_and_rules_are_the_templates() {
     }
     assert_eq!(module.attribute("aws_sqs_queue", "doorbell", "name"), "yard-doorbell");
     assert_eq!(module.attribute("aws_sqs_queue", "doorbell", "message_retention_seconds"), 60);
+    let jobs = stack.properties("Jobs").expect("it is made");
+    for (attribute, property) in [
+        ("name", "QueueName"),
+        ("message_retention_seconds", "MessageRetentionPeriod"),
+        ("max_message_size", "MaximumMessageSize"),
+        ("sqs_managed_sse_enabled", "SqsManagedSseEnabled"),
+    ] {
+        assert_eq!(module.attribute("aws_sqs_queue", "jobs", attribute), jobs[property], "{attribute}");
+    }
     let policy = module.json("aws_sqs_queue_policy", "interruptions", "policy");
     let template = stack.properties("InterruptionsPolicy").expect("it is made")["PolicyDocument"].clone();
     for part in ["Effect", "Principal", "Action", "Condition"] {
         assert_eq!(policy["Statement"][0][part], template["Statement"][0][part], "{part}");
+    }
+}
+
+#[test]
+fn the_modules_webhook_is_the_templates() {
+    let (stack, module) = both(&[], &[], false);
+    let template = |name: &str| stack.properties(name).expect("it is made");
+    let part = |kind: &str, attribute: &str| {
+        module.attribute(&format!("aws_apigatewayv2_{kind}"), "jobs", attribute)
+    };
+    let api = template("JobsApi");
+    assert_eq!(part("api", "name"), api["Name"]);
+    assert_eq!(part("api", "protocol_type"), api["ProtocolType"]);
+    let integration = template("JobsIntegration");
+    for (attribute, property) in [
+        ("integration_type", "IntegrationType"),
+        ("integration_subtype", "IntegrationSubtype"),
+        ("payload_format_version", "PayloadFormatVersion"),
+    ] {
+        assert_eq!(part("integration", attribute), integration[property], "{attribute}");
+    }
+    assert_eq!(part("integration", "credentials_arn"), "<aws_iam_role.jobs.arn>");
+    let parameters = json!({"QueueUrl": "<aws_sqs_queue.jobs.url>", "MessageBody": "$request.body"});
+    assert_eq!(part("integration", "request_parameters"), parameters);
+    assert_eq!(integration["RequestParameters"]["MessageBody"], parameters["MessageBody"]);
+    assert_eq!(part("route", "route_key"), template("JobsRoute")["RouteKey"]);
+    assert_eq!(part("route", "target"), "integrations/<aws_apigatewayv2_integration.jobs.id>");
+    let stage = template("JobsStage");
+    assert_eq!(
+        (part("stage", "name"), part("stage", "auto_deploy")),
+        (stage["StageName"].clone(), json!(true))
+    );
+    let limits = module.resource("aws_apigatewayv2_stage", "jobs").body.get_blocks("default_route_settings");
+    let limits: BTreeMap<_, _> = limits
+        .flat_map(|block| block.body.attributes())
+        .map(|one| (one.key.as_str().to_owned(), module.value(&one.value)))
+        .collect();
+    for (attribute, property) in
+        [("throttling_rate_limit", "ThrottlingRateLimit"), ("throttling_burst_limit", "ThrottlingBurstLimit")]
+    {
+        assert_eq!(limits[attribute], stage["DefaultRouteSettings"][property], "{attribute}");
     }
 }
 
@@ -411,6 +471,7 @@ fn the_modules_service_starts_after_what_its_operator_reads_and_may() {
         "aws_dynamodb_table.table",
         "aws_dynamodb_table.history",
         "aws_sqs_queue.doorbell",
+        "aws_sqs_queue.jobs",
         "aws_sqs_queue.queue",
         "aws_cloudwatch_log_group.operator",
     ];

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use runyard_core::decide::{Context, Policy, Role, decide};
 use runyard_core::model::{
     Agent, Event, Instance, Item, Launch, Lease, Pool, PoolMessage, Reading, Record, RecordId, Request,
-    Unreadable, read, read_notices,
+    Unreadable, read, read_job_ring, read_notices,
 };
 use runyard_core::yard::{Now, Observation, Yard};
 use runyard_fakes::as_shipped;
@@ -113,5 +113,23 @@ fn an_event_of_any_shape_says_something_of_machines_or_nothing() {
     fuzz("notices", &seeds, &words, |input| match read_notices(&text(input)) {
         Ok(notices) => assert!(notices.iter().all(|notice| !notice.instance.as_str().is_empty())),
         Err(why) => assert!(!why.is_empty()),
+    });
+}
+
+/// Whoever knows a webhook's address may send any body to it.
+#[test]
+fn a_body_of_any_shape_is_about_a_repository_that_github_could_have_or_about_none() {
+    let words =
+        ["payload=", "%22", "detail", "repository", "full_name", "workflow_job", "run_id", "acme/web"];
+    let seeds = seeds("webhooks", &["tests/golden/webhooks"]);
+    fuzz("webhooks", &seeds, &words, |input| {
+        let body = text(input);
+        match read_job_ring(&body) {
+            Ok(ring) => {
+                let name = ring.repository.as_str();
+                assert!(name.len() <= 201 && name.bytes().all(|byte| byte.is_ascii_graphic()), "{name:?}");
+            }
+            Err(why) => assert!(why.to_string().len() < 100),
+        }
     });
 }

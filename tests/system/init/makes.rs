@@ -9,10 +9,11 @@ use serde_json::{Value, json};
 
 use crate::init::site::{Site, spec};
 
-const QUEUES: [&str; 7] = [
+const QUEUES: [&str; 8] = [
     "yard-doorbell",
     "yard-interruptions",
     "yard-interruptions-dead",
+    "yard-jobs",
     "yard-large",
     "yard-large-dead",
     "yard-small",
@@ -41,7 +42,11 @@ async fn makes_everything_once(site: &Site) {
     assert_eq!(redrive(&queues["yard-interruptions"]), ("yard-interruptions-dead".into(), "10".into()));
     assert_eq!(queues["yard-small-dead"]["MessageRetentionPeriod"], "1209600");
     assert_eq!(queues["yard-doorbell"]["MessageRetentionPeriod"], "60");
-    assert!(!queues["yard-doorbell"].contains_key("RedrivePolicy"));
+    assert_eq!(queues["yard-jobs"]["MessageRetentionPeriod"], "300");
+    assert_eq!(queues["yard-jobs"]["MaximumMessageSize"], "262144");
+    for bell in ["yard-doorbell", "yard-jobs"] {
+        assert!(!queues[bell].contains_key("RedrivePolicy"), "{bell}");
+    }
     assert!(queues["yard-interruptions"]["Policy"].contains("events.amazonaws.com"));
     let templates = site.templates().await;
     for name in ["yard-large", "yard-small"] {
@@ -192,7 +197,7 @@ async fn a_table_left_half_made_gets_its_stream_and_its_time_to_live() {
 }
 
 #[test]
-fn without_a_configuration_there_are_table_doorbell_and_pool_queues_alone() {
+fn without_a_configuration_there_are_table_bells_and_pool_queues_alone() {
     let site = Site::with_peer();
     let pools = site.file("pools.yaml", "- {resourceClass: small, max: 3}\n");
     let made = site.runs(&["init", "-f", &pools, "-o", "json"], 0).states();
@@ -201,6 +206,7 @@ fn without_a_configuration_there_are_table_doorbell_and_pool_queues_alone() {
         names,
         [
             "queue yard-doorbell",
+            "queue yard-jobs",
             "queue yard-small",
             "queue yard-small-dead",
             "table yard",

@@ -9,12 +9,15 @@ use jiff::Timestamp;
 use super::examine::Finding;
 use crate::change::expire::ending;
 use crate::look::history;
+use crate::session::connect;
 use crate::session::context::CliContext;
 use runyard_core::model::{
-    DOORBELL, EventType, Instance, Item, Life, Pool, Reading, Record, Repository, Request, read, runner_name,
+    DOORBELL, EventType, Instance, Item, JOBS, Life, Pool, Reading, Record, Repository, Request, TableName,
+    read, runner_name,
 };
 use runyard_core::ports::github::{EndOfLife, Runner, Scope};
 use runyard_core::ports::{Compute, ComputeError, GitHub, GitHubError, Machine, QueueDepth, QueueError};
+use runyard_operator::aws::queues::{QueueState, WantedQueue};
 
 /// How many days before its end of life a version is reported.
 const END_TOLD: i64 = 21;
@@ -81,12 +84,13 @@ pub(super) async fn look(
     findings
 }
 
-/// Checks the queues of the classes, and the doorbell.
+/// Checks the queues of the classes, the doorbell, and the queue of queued jobs.
 async fn queues(context: &CliContext, items: &[Item], instances: &[Instance]) -> Vec<Finding> {
     let mut findings = Vec::new();
     if let Some(queue) = &context.queue {
         for pool in all::<Pool>(items) {
             let class = &pool.spec.resource_class;
+            findings.extend(reserved(&context.table, &pool));
             let pooled = instances.iter().filter(|one| one.facts.resource_class == *class);
             let pooled = pooled.filter(|one| one.pooled_at().is_some()).count();
             let name = format!("{}-{class}", context.table);
@@ -99,6 +103,13 @@ async fn queues(context: &CliContext, items: &[Item], instances: &[Instance]) ->
     }
     if let Some(doorbell) = &context.doorbell {
         findings.extend(bell(&format!("{}-{DOORBELL}", context.table), doorbell.find().await));
+    }
+    // The queue serves nobody else.
+    if all::<Pool>(items).iter().any(|pool| pool.spec.serves_labels().is_some())
+        && let Some(queues) = connect::queues(&context.environment).await
+    {
+        let found = queues.examine(&WantedQueue::of_jobs(&context.table)).await;
+        findings.extend(job_bell(&format!("{}-{JOBS}", context.table), found));
     }
     findings
 }
@@ -259,6 +270,42 @@ pub(super) fn bell(name: &str, found: Result<(), QueueError>) -> Option<Finding>
             | QueueError::Invalid(_)),
         ) => Some(no_answer("QueueUnasked", name, &error.to_string())),
     }
+}
+
+/// Returns a finding about the queue of queued jobs. A yard works without one, so it is not a fault.
+pub(super) fn job_bell(name: &str, found: Result<QueueState, QueueError>) -> Option<Finding> {
+    match found {
+        Ok(QueueState::Present(_)) | Err(QueueError::NoService(_)) => None,
+        Ok(QueueState::Missing(_)) | Err(QueueError::Missing) => {
+            let problem =
+                "is not there: jobs that name a class by their label wait for the next look at GitHub"
+                    .to_owned();
+            let fix =
+                "make it with `runyard init`, and have GitHub's webhook lead there (docs/how-to/install.md)";
+            let severity = EventType::Normal;
+            Some(Finding { severity, ..warning("JobsQueueMissing", name, problem, fix) })
+        }
+        Err(
+            error @ (QueueError::Throttled
+            | QueueError::Unreachable(_)
+            | QueueError::Denied(_)
+            | QueueError::Invalid(_)),
+        ) => Some(no_answer("QueueUnasked", name, &error.to_string())),
+    }
+}
+
+/// Returns a finding about a class that got its name before the name was reserved.
+pub(super) fn reserved(table: &TableName, pool: &Pool) -> Option<Finding> {
+    let class = &pool.spec.resource_class;
+    if !class.is_reserved() {
+        return None;
+    }
+    let problem = format!(
+        "shares the queue {table}-{class} with messages of another kind, so its announcements of free machines are lost"
+    );
+    let fix =
+        "nothing but time is lost; make a class of another name, and delete this one (runyard delete pool)";
+    Some(warning("ReservedClass", &pool.key().to_string(), problem, fix))
 }
 
 /// Returns the scopes in which the runners of these requests are registered.

@@ -88,11 +88,13 @@ identifier!(
 pub const DOORBELL: &str = "doorbell";
 /// The suffix of the interruptions queue's name after the table's name, by convention.
 pub const INTERRUPTIONS: &str = "interruptions";
+/// The suffix of the name of the queue of GitHub's queued jobs after the table's name.
+pub const JOBS: &str = "jobs";
 
 impl ClassName {
     /// Returns whether a queue other than a class's has this name; a class with the name would share that queue.
     pub fn is_reserved(&self) -> bool {
-        [DOORBELL, INTERRUPTIONS].contains(&self.as_str())
+        [DOORBELL, INTERRUPTIONS, JOBS].contains(&self.as_str())
     }
 }
 

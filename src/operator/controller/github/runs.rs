@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use crate::model::{Repository, RequestKey};
+use crate::model::{JobRing, RequestKey};
 use crate::ports::github::{Listed, RunState, Waiting, WorkflowRun};
 use crate::ports::{Clock, Entropy, GitHub, GitHubError, Store};
 
@@ -29,7 +29,7 @@ mod unfinished;
 
 use known::{Repo, Requests, repo_of};
 use queued::Seen;
-use schedule::{Look, Schedule, TICK, interval};
+use schedule::{Look, Schedule, TICK, interval, is_scarce};
 use unfinished::{Held, Unfinished, held};
 
 pub(crate) use known::{Ask, Known};
@@ -68,8 +68,8 @@ pub(crate) struct RunWatch {
     pub(crate) duties: Duties,
     pub(crate) lease: ordered_watch::Receiver<Option<u64>>,
     pub(crate) ask: mpsc::Sender<Ask>,
-    /// The repositories of which GitHub says that jobs were queued; none where nobody rings.
-    pub(crate) rings: Option<mpsc::Receiver<Repository>>,
+    /// The runs of which GitHub says that jobs were queued; none where nobody rings.
+    pub(crate) rings: Option<mpsc::Receiver<JobRing>>,
     pub(crate) memory: Memory,
 }
 
@@ -117,8 +117,8 @@ impl RunWatch {
                 self.list_repositories(&known).await;
                 schedule.follow(self.looks(&known), self.duties.every, now);
             }
-            if let Some(repository) = ring {
-                self.rung(&repository, &known, &mut schedule, now);
+            if let Some(ring) = ring {
+                self.rung(&ring, &known, &mut schedule, now);
             }
             if let Some(look) = schedule.next(now) {
                 self.look(look, &known, &mut schedule).await;
@@ -129,13 +129,13 @@ impl RunWatch {
     }
 
     /// Waits this long, or until GitHub says that jobs were queued.
-    async fn ring_within(&mut self, pause: Duration) -> Option<Repository> {
+    async fn ring_within(&mut self, pause: Duration) -> Option<JobRing> {
         let Some(rings) = &mut self.rings else {
             tokio::time::sleep(pause).await;
             return None;
         };
         match tokio::time::timeout(pause, rings.recv()).await {
-            Ok(Some(repository)) => Some(repository),
+            Ok(Some(ring)) => Some(ring),
             Ok(None) => {
                 self.rings = None;
                 None
@@ -186,21 +186,23 @@ impl RunWatch {
         looks
     }
 
-    /// Takes in that jobs of a repository were queued. A ring proves nothing: it leads to one lookup, and rings about
-    /// repositories that nobody knows to one in two seconds.
-    fn rung(&mut self, repository: &Repository, known: &Known, schedule: &mut Schedule, now: Duration) {
-        let repo = repo_of(repository);
+    /// Takes in that jobs of a run were queued. A ring proves nothing: it leads to a lookup now and one a little later.
+    /// Rings about repositories that nobody knows lead to one in two seconds, and to none once half of the hourly
+    /// budget is used.
+    fn rung(&mut self, ring: &JobRing, known: &Known, schedule: &mut Schedule, now: Duration) {
+        let repo = repo_of(&ring.repository);
         if !serves(known, &repo) {
             return;
         }
-        let stranger = !schedule.has(&repo);
-        if stranger && now < self.memory.strangers_until {
-            return;
-        }
-        if stranger {
+        if !schedule.has(&repo) {
+            let scarce = is_scarce(self.github.budget_used(&repo.0, &repo.1));
+            if scarce || now < self.memory.strangers_until {
+                return;
+            }
             self.memory.strangers_until = now + STRANGERS;
             self.memory.rung.insert(repo.clone());
         }
+        self.memory.seen.entry(repo.clone()).or_default().ring(ring.run, now);
         schedule.ring(repo, now);
     }
 
@@ -211,7 +213,7 @@ impl RunWatch {
         };
         let now = self.clock.elapsed();
         let wait = match looked.map_err(|error| held(&look, error)) {
-            Ok(()) => self.interval(&look, known),
+            Ok(()) => self.interval(&look, known, now),
             Err(Held::Look) => self.duties.every,
             Err(Held::Account(pause)) => {
                 schedule.rest_account(look.owner(), now + pause);
@@ -225,11 +227,13 @@ impl RunWatch {
         schedule.again(look, now, wait);
     }
 
-    fn interval(&self, look: &Look, known: &Known) -> Duration {
+    fn interval(&self, look: &Look, known: &Known, now: Duration) -> Duration {
         match look {
             Look::Repository(repo) => {
                 let used = self.github.budget_used(&repo.0, &repo.1);
-                interval(self.duties.every, known.is_live(repo), used)
+                let usual = interval(self.duties.every, known.is_live(repo), used);
+                let seen = self.memory.seen.get(repo).filter(|_| !is_scarce(used));
+                seen.and_then(|seen| seen.again(now)).map_or(usual, |again| usual.min(again))
             }
             Look::Lost(_) => self.duties.every,
         }

@@ -174,7 +174,8 @@ fn spawn_run_watch(
     if let (Some(github), Some(every)) = (ports.github.clone(), run_poll) {
         let rings = ports.job_bell.clone().map(|bell| {
             let (rings, rung) = mpsc::channel(64);
-            tasks.spawn_lasting(job_bell::run(bell, lease.clone(), rings, shutdown.child_token()));
+            let (metrics, stop) = (ports.metrics.clone(), shutdown.child_token());
+            tasks.spawn_lasting(job_bell::run(bell, metrics, lease.clone(), rings, stop));
             rung
         });
         let watch = runs::RunWatch {

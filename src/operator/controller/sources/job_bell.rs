@@ -1,4 +1,4 @@
-//! Waits, while this operator holds the lease, for GitHub's word that jobs were queued, and passes on the repositories.
+//! Waits, while this operator holds the lease, for GitHub's word that jobs were queued, and passes it on.
 
 use std::sync::Arc;
 
@@ -8,33 +8,40 @@ use tokio_util::sync::CancellationToken;
 
 use super::listen::{Listener, listen};
 use crate::controller::ordered_watch;
-use crate::model::Repository;
+use crate::metrics::Metrics;
+use crate::model::JobRing;
 use crate::ports::{JobBell, QueueError};
 
 /// Listens until stopped. Rings that come faster than they can be passed on are dropped.
 pub(crate) async fn run(
     bell: Arc<dyn JobBell>,
+    metrics: Metrics,
     lease: ordered_watch::Receiver<Option<u64>>,
-    rings: mpsc::Sender<Repository>,
+    rings: mpsc::Sender<JobRing>,
     shutdown: CancellationToken,
 ) {
-    listen(QueuedJobs { bell, rings }, lease, shutdown).await;
+    listen(QueuedJobs { bell, metrics, rings }, lease, shutdown).await;
 }
 
 struct QueuedJobs {
     bell: Arc<dyn JobBell>,
-    rings: mpsc::Sender<Repository>,
+    metrics: Metrics,
+    rings: mpsc::Sender<JobRing>,
 }
 
 #[async_trait]
 impl Listener for QueuedJobs {
     async fn hear(&mut self) -> Result<bool, QueueError> {
-        let repositories = self.bell.queued().await?;
-        let heard = !repositories.is_empty();
-        for repository in repositories {
-            let _ = self.rings.try_send(repository);
+        let heard = self.bell.queued().await?;
+        self.metrics.job_rings(heard.rings.len(), heard.ignored);
+        if heard.ignored > 0 {
+            tracing::debug!(messages = heard.ignored, "messages named no job of a repository");
         }
-        Ok(heard)
+        let any = !heard.rings.is_empty() || heard.ignored > 0;
+        for ring in heard.rings {
+            let _ = self.rings.try_send(ring);
+        }
+        Ok(any)
     }
 
     /// Only time is lost: the next lookup finds the jobs.
@@ -60,12 +67,14 @@ mod tests {
 
     use super::super::listen::SHORT;
     use super::*;
+    use crate::ports::JobRings;
+    use crate::process::clock::SystemClock;
 
-    struct Scripted(Mutex<VecDeque<Result<Vec<Repository>, QueueError>>>);
+    struct Scripted(Mutex<VecDeque<Result<JobRings, QueueError>>>);
 
     #[async_trait]
     impl JobBell for Scripted {
-        async fn queued(&self) -> Result<Vec<Repository>, QueueError> {
+        async fn queued(&self) -> Result<JobRings, QueueError> {
             let answer = self.0.lock().unwrap().pop_front();
             match answer {
                 Some(answer) => answer,
@@ -74,18 +83,52 @@ mod tests {
         }
     }
 
+    fn ring(run: u64) -> JobRing {
+        JobRing { repository: "acme/web".parse().unwrap(), run }
+    }
+
+    fn metrics() -> Metrics {
+        Metrics::new(Arc::new(SystemClock::new()))
+    }
+
+    fn scripted(said: impl IntoIterator<Item = Result<JobRings, QueueError>>) -> Arc<Scripted> {
+        Arc::new(Scripted(Mutex::new(said.into_iter().collect())))
+    }
+
     #[tokio::test(start_paused = true)]
     async fn rings_are_passed_on_to_the_leader_and_a_failure_ends_nothing() {
-        let web: Repository = "acme/web".parse().unwrap();
-        let said = [Err(QueueError::Missing), Ok(vec![]), Ok(vec![web.clone()])];
-        let bell = Arc::new(Scripted(Mutex::new(said.into_iter().collect())));
+        let heard = JobRings { rings: [ring(42)].into(), ignored: 3 };
+        let bell = scripted([Err(QueueError::Missing), Ok(JobRings::default()), Ok(heard)]);
         let ((lease, held), (rings, mut rung)) = (ordered_watch::channel(None), mpsc::channel(1));
-        let stop = CancellationToken::new();
-        tokio::spawn(run(bell.clone(), held, rings, stop.clone()));
+        let (stop, metrics) = (CancellationToken::new(), metrics());
+        tokio::spawn(run(bell.clone(), metrics.clone(), held, rings, stop.clone()));
         tokio::time::sleep(SHORT * 60).await;
         assert_eq!(bell.0.lock().unwrap().len(), 3, "a standby leaves the rings to the leader");
         lease.set(Some(1));
-        assert_eq!(rung.recv().await, Some(web));
+        assert_eq!(rung.recv().await, Some(ring(42)));
+        let text = metrics.render();
+        for counted in ["outcome=\"heard\"} 1", "outcome=\"ignored\"} 3"] {
+            assert!(text.contains(&format!("runyard_job_rings_total{{{counted}\n")), "{text}");
+        }
         stop.cancel();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn ten_thousand_rings_that_nobody_takes_wait_nowhere() {
+        let many = |from: u64| Ok(JobRings { rings: (from..from + 10).map(ring).collect(), ignored: 0 });
+        let bell = scripted((0..1000).map(|batch| many(batch * 10)));
+        let (lease, held) = ordered_watch::channel(Some(1));
+        let (rings, mut rung) = mpsc::channel(4);
+        let stop = CancellationToken::new();
+        tokio::spawn(run(bell.clone(), metrics(), held, rings, stop.clone()));
+        while !bell.0.lock().unwrap().is_empty() {
+            tokio::time::sleep(SHORT).await;
+        }
+        for expected in 0..4 {
+            assert_eq!(rung.try_recv(), Ok(ring(expected)));
+        }
+        assert!(rung.try_recv().is_err(), "ten thousand wait nowhere");
+        stop.cancel();
+        drop(lease);
     }
 }

@@ -159,6 +159,34 @@ fn a_doorbell_that_is_missing_is_told_and_one_that_cannot_be_had_is_not() {
     assert_eq!(told.reason, "QueueUnasked");
 }
 
+#[test]
+fn a_missing_queue_of_queued_jobs_is_told_and_nobody_need_come() {
+    let name = "yard-jobs";
+    assert!(job_bell(name, Ok(QueueState::Present(Vec::new()))).is_none());
+    assert!(job_bell(name, Err(QueueError::NoService("no SQS".into()))).is_none());
+    let told = job_bell(name, Ok(QueueState::Missing(Vec::new()))).expect("it is missing");
+    assert_eq!((told.severity, told.reason), (EventType::Normal, "JobsQueueMissing"));
+    assert!(told.record == name && told.fix.contains("runyard init"), "{told:?}");
+    let told = job_bell(name, Err(QueueError::Denied("no right".into()))).expect("it is not known");
+    assert_eq!((told.severity, told.reason), (EventType::Warning, "QueueUnasked"));
+}
+
+#[test]
+fn a_class_with_a_name_that_is_reserved_by_now_is_told() {
+    let table = TableName::parse("yard").unwrap();
+    let named = |class: &str| {
+        let spec = serde_json::from_value(serde_json::json!({"resourceClass": class})).unwrap();
+        let status = Default::default();
+        reserved(&table, &Pool { spec, scale: None, status, uid: None, version: 1, updated_at: None })
+    };
+    assert!(named("job").is_none());
+    for class in ["doorbell", "interruptions", "jobs"] {
+        let told = named(class).expect(class);
+        assert_eq!((told.severity, told.reason), (EventType::Warning, "ReservedClass"));
+        assert!(told.problem.contains(&format!("yard-{class}")) && told.fix.contains("another name"));
+    }
+}
+
 #[tokio::test]
 async fn a_yard_without_a_history_table_is_told_and_nobody_need_come() {
     use crate::output::format::Format;

@@ -15,8 +15,12 @@ use super::{Memory, RunWatch, Unfinished};
 
 /// How long the list of a run's jobs may lack one that was queued: GitHub listed jobs up to 5 s late.
 const LAG: Duration = Duration::from_secs(10);
+/// When a repository that rang is looked at once more: the first lookup was too early for a job that is listed late.
+const LATE: Duration = Duration::from_secs(6);
 /// After how many lookups of a repository the jobs of a run are read although its entry did not change.
 const ROUND: u32 = 5;
+/// How many runs of a repository may have rung at a time: rings may be forged.
+const MOST_RUNG: usize = 64;
 
 /// What was seen of the open runs of a repository.
 #[derive(Default)]
@@ -24,6 +28,8 @@ pub(super) struct Seen {
     /// How often the repository was looked at.
     looks: u32,
     runs: BTreeMap<u64, SeenRun>,
+    /// When each run rang last, on the monotonic clock. It may be none of ours.
+    rung: BTreeMap<u64, Duration>,
 }
 
 /// What was seen of an open run.
@@ -59,9 +65,26 @@ impl Seen {
         }
     }
 
-    /// Returns whether the jobs of a run are to be read: its entry changed, or they were not read for a while.
+    /// Notes that GitHub, or somebody in its place, said that jobs of a run were queued.
+    pub(super) fn ring(&mut self, run: u64, now: Duration) {
+        self.rung.retain(|_, at| now.saturating_sub(*at) < LAG);
+        if self.rung.len() < MOST_RUNG {
+            self.rung.insert(run, now);
+        }
+    }
+
+    /// Returns how long after this time the repository is looked at once more because it rang.
+    pub(super) fn again(&self, now: Duration) -> Option<Duration> {
+        let last = self.rung.values().max()?;
+        (*last + LATE).checked_sub(now).filter(|wait| !wait.is_zero())
+    }
+
+    /// Returns whether the jobs of a run are to be read: it rang, its entry changed, or they were not read for a while.
     fn due(&self, run: u64, now: Duration) -> bool {
         let looks = self.looks;
+        if self.rung.get(&run).is_some_and(|at| now.saturating_sub(*at) < LAG) {
+            return true;
+        }
         self.runs.get(&run).is_none_or(|seen| {
             let late = seen.read.is_none_or(|read| looks - read >= ROUND);
             late || now.saturating_sub(seen.changed) < LAG

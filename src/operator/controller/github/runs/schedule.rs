@@ -42,7 +42,12 @@ impl Look {
 /// Returns the interval of a lookup, from the configured one.
 pub(super) fn interval(every: Duration, open: bool, used: f64) -> Duration {
     let usual = if open { every / OPEN } else { every };
-    if used < HALF { usual } else { usual.mul_f64(1.0 / (1.0 - used).clamp(LEAST_LEFT, 1.0)) }
+    if is_scarce(used) { usual.mul_f64(1.0 / (1.0 - used).clamp(LEAST_LEFT, 1.0)) } else { usual }
+}
+
+/// Returns whether so much of the hourly budget is used that the rest is saved.
+pub(super) fn is_scarce(used: f64) -> bool {
+    used >= HALF
 }
 
 /// The time of each next lookup.
@@ -55,6 +60,8 @@ pub(super) struct Schedule {
     rests: Rests,
     /// Until when nothing is looked up: the table did not respond.
     rest: Duration,
+    /// Until when nothing is looked up after the last lookup, however many repositories ring.
+    paced: Duration,
 }
 
 impl Schedule {
@@ -76,7 +83,7 @@ impl Schedule {
 
     /// Returns the lookup that is the longest overdue; one that fails again and again queues behind the others.
     pub(super) fn next(&self, now: Duration) -> Option<Look> {
-        if now < self.rest {
+        if now < self.rest.max(self.paced) {
             return None;
         }
         let ready = self.due.iter().filter(|(look, at)| **at <= now && !self.rests.has(look.owner(), now));
@@ -85,6 +92,7 @@ impl Schedule {
 
     /// Sets when a lookup is made again.
     pub(super) fn again(&mut self, look: Look, now: Duration, wait: Duration) {
+        self.paced = now + TICK;
         if let Look::Repository(repo) = &look {
             self.last.insert(repo.clone(), now);
         }
@@ -106,7 +114,7 @@ impl Schedule {
     /// Returns how long nothing is due.
     pub(super) fn wake(&self, now: Duration) -> Duration {
         let soonest = self.due.values().min().copied().unwrap_or(Duration::MAX);
-        soonest.max(self.rest).saturating_sub(now)
+        soonest.max(self.rest).max(self.paced).saturating_sub(now)
     }
 
     /// Pauses an account.
@@ -167,6 +175,7 @@ mod tests {
         assert_eq!(schedule.next(RUNG), Some(look("web")));
         schedule.ring(("acme".into(), "new".into()), RUNG);
         schedule.again(look("web"), RUNG, EVERY);
-        assert_eq!(schedule.next(RUNG), Some(look("new")), "one that was not known is looked at, too");
+        assert_eq!(schedule.next(RUNG), None, "not two at once");
+        assert_eq!(schedule.next(RUNG + TICK), Some(look("new")), "one that was not known is looked at, too");
     }
 }

@@ -9,6 +9,8 @@ use crate::model::{Asked, Item, Pool, PoolSpec, Reading, Record as _, RecordId, 
 use crate::ports::github::{JobState, WorkflowJob};
 use crate::yard::{Now, Observation, Yard};
 
+mod rings;
+
 const EVERY: Duration = Duration::from_secs(60);
 /// The interval in a repository with open requests.
 const OPEN: Duration = Duration::from_secs(15);
@@ -33,7 +35,7 @@ fn stored(fields: serde_json::Value) -> Item {
 struct Bench {
     github: FakeGitHub,
     store: MemoryStore,
-    rings: mpsc::Sender<Repository>,
+    rings: mpsc::Sender<JobRing>,
     lease: ordered_watch::Sender<Option<u64>>,
     _running: DropGuard,
 }
@@ -144,6 +146,11 @@ impl Bench {
 
     fn looks(&self, repository: &str) -> u64 {
         self.github.calls_in(repository).get("open_runs").copied().unwrap_or(0)
+    }
+
+    async fn ring(&self, repository: &str, run: u64) {
+        let repository = repository.parse().unwrap();
+        self.rings.send(JobRing { repository, run }).await.unwrap();
     }
 
     fn events(&self, reason: &str) -> usize {
@@ -319,36 +326,6 @@ async fn jobs_are_read_when_the_entry_of_their_run_changes_and_now_and_then() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_ring_makes_a_request_at_once_and_one_from_outside_makes_no_look() {
-    let bench = watching(vec![class(json!({}))], vec![]);
-    tokio::time::sleep(EVERY).await;
-    bench.queue(41, &["41-small"]);
-    bench.rings.send("Acme/Web".parse().unwrap()).await.unwrap();
-    bench.rings.send("evil/web".parse().unwrap()).await.unwrap();
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!(bench.requests().len(), 1);
-    assert_eq!(bench.looks("evil/web"), 0, "no class admits it");
-    let before = bench.looks("acme/web");
-    for _ in 0..40 {
-        bench.rings.send("acme/web".parse().unwrap()).await.unwrap();
-        tokio::time::sleep(Duration::from_millis(250)).await;
-    }
-    assert!((4..=6).contains(&(bench.looks("acme/web") - before)), "one look in two seconds");
-}
-
-#[tokio::test(start_paused = true)]
-async fn rings_about_strangers_are_one_look_in_two_seconds() {
-    let bench = watching(vec![class(json!({}))], vec![]);
-    tokio::time::sleep(EVERY).await;
-    for number in 0..100 {
-        bench.rings.send(format!("acme/r{number}").parse().unwrap()).await.unwrap();
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    let looked = (0..100).filter(|number| bench.looks(&format!("acme/r{number}")) > 0).count();
-    assert!((4..=6).contains(&looked), "{looked} in ten seconds");
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_label_that_gets_no_machines_is_reported_once() {
     let bench = watching(vec![class(json!({}))], vec![]);
     bench.queue(41, &["41-smal"]);
@@ -399,7 +376,7 @@ async fn an_operator_without_the_lease_looks_at_nothing() {
     let bench = watching(vec![class(json!({}))], vec![item("acme/web", 42, "Ready", 1)]);
     bench.lease.set(None);
     bench.queue(41, &["41-small"]);
-    bench.rings.send("acme/web".parse().unwrap()).await.unwrap();
+    bench.ring("acme/web", 41).await;
     tokio::time::sleep(10 * EVERY).await;
     assert_eq!(bench.github.calls(), BTreeMap::new());
     bench.lease.set(Some(2));
