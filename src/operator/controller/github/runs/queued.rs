@@ -89,13 +89,9 @@ impl RunWatch {
             return Ok(());
         }
         let jobs = self.github.run_jobs(&repo.0, &repo.1, run.id, run.attempt).await?;
+        let asks_itself = requests.values().any(|held| held.asked == Asked::Verb);
         for label in run_labels(run, &repository, &jobs, known.classes.iter()) {
-            match &label.verdict {
-                Ok(wanted) => self.serve_label(run, &repository, &label, wanted).await?,
-                // A label of a request that its workflow made itself, or of one of the class's extra labels.
-                Err(Unserved::NoClass) if requests.values().any(|held| held.asked == Asked::Verb) => {}
-                Err(why) => self.not_served(run, &repository, &label, &why.to_string()),
-            }
+            self.label(run, &repository, &label, asks_itself).await?;
         }
         if let Some(seen) = self.memory.seen.get_mut(repo) {
             seen.read(run.id);
@@ -103,19 +99,22 @@ impl RunWatch {
         Ok(())
     }
 
-    /// Writes or raises the request of a label.
-    async fn serve_label(
+    /// Writes or raises the request of a label, or reports why its jobs get no machine.
+    async fn label(
         &mut self,
         run: &WorkflowRun,
         repository: &Repository,
         label: &RunLabel,
-        wanted: &Wanted,
+        asks_itself: bool,
     ) -> Result<(), StoreError> {
-        let key = key_of(run, repository, &wanted.name);
-        let record = self.request(&key).await?;
-        match (for_label(label, wanted, record.as_ref()), record) {
-            (ForLabel::Create, _) => self.create(run, &key, label, wanted).await,
-            (ForLabel::Raise(count), Some(request)) => {
+        let key = label.verdict.as_ref().ok().map(|wanted| key_of(run, repository, &wanted.name));
+        let record = match &key {
+            Some(key) => self.request(key).await?,
+            None => None,
+        };
+        match (for_label(label, record.as_ref(), asks_itself), key, record) {
+            (ForLabel::Create(wanted), Some(key), _) => self.create(run, &key, label, wanted).await,
+            (ForLabel::Raise(count), _, Some(request)) => {
                 let mut next = request.clone();
                 next.raise_to(count);
                 next.advance(self.clock.now());
@@ -125,12 +124,13 @@ impl RunWatch {
                     Err(error) => Err(error),
                 }
             }
-            (ForLabel::Over, Some(request)) => {
-                let why = format!("its request is over ({})", said(&request));
+            (ForLabel::NotServed(why), ..) => {
                 self.not_served(run, repository, label, &why);
                 Ok(())
             }
-            (ForLabel::Raise(_) | ForLabel::Over, None) | (ForLabel::Nothing, _) => Ok(()),
+            (ForLabel::Create(_), None, _) | (ForLabel::Raise(_), _, None) | (ForLabel::Nothing, ..) => {
+                Ok(())
+            }
         }
     }
 
@@ -164,16 +164,14 @@ impl RunWatch {
     }
 
     /// Reports once per attempt and label that its jobs get no machines.
-    fn not_served(&mut self, run: &WorkflowRun, repository: &Repository, label: &RunLabel, why: &str) {
-        if label.queued == 0 {
-            return;
-        }
+    fn not_served(&mut self, run: &WorkflowRun, repository: &Repository, label: &RunLabel, why: &Unserved) {
         let name = RequestName::parse(&label.name).unwrap_or_else(|_| RequestName::default_name());
         let key = key_of(run, repository, &name);
         if self.memory.settled.insert((key.clone(), label.name.clone())) {
             let message =
                 format!("{} queued jobs wait for the label {}-{}: {why}", label.queued, run.id, label.name);
             self.report(&key, EventType::Warning, "JobNotServed", message);
+            self.events.metrics().jobs_not_served(why, label.queued);
         }
     }
 }
@@ -190,13 +188,5 @@ impl Memory {
         };
         self.settled.retain(|(key, _)| known.of_run(key).is_some() || open(key));
         self.failed_at.retain(|run, _| known.runs.values().any(|runs| runs.contains_key(run)));
-    }
-}
-
-fn said(request: &Request) -> String {
-    let phase = request.phase();
-    match request.status.message.as_str() {
-        "" => phase.to_string(),
-        message => format!("{phase}: {message}"),
     }
 }
