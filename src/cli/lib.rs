@@ -34,12 +34,12 @@ use crate::machine::daemon;
 use crate::machine::local_mode;
 use crate::output::format::Format;
 use crate::output::screen::{self, Screen};
-use crate::session::verb::Start;
+use crate::session::verb::{Start, Verb as _};
 use crate::session::{connect, yards};
 use crate::setup::{config, github_app, init, trial};
 use crate::verbs::{AnyVerb, Cli, Once, Process};
 use crate::why::whatif;
-use crate::workflow::check_workflow;
+use crate::workflow::{check_workflow, provision};
 
 pub use crate::verbs::step::{StepFailed, StepPorts, step};
 
@@ -172,6 +172,20 @@ impl Begun {
         let input = verb.check(&self.start())?;
         verb.run(&mut connect::connect(self.table, self.environment, self.screen).await?.0, input).await
     }
+
+    /// The same for `provision`, which may go on without the table.
+    async fn provision(self, args: &provision::ProvisionArgs, common: &Common) -> CliResult {
+        let input = args.check(&self.start())?;
+        let (environment, quiet) = (self.environment.clone(), self.screen.quiet);
+        match connect::connect(self.table, self.environment, self.screen).await {
+            Ok((mut context, _)) => args.run(&mut context, input).await,
+            Err(failure) => {
+                let mut screen = Screen::stdout(&common.output);
+                screen.quiet = quiet;
+                args.not_connected(&mut screen, &environment, failure)
+            }
+        }
+    }
 }
 
 async fn run(common: &Common, verb: Once, environment: Environment) -> CliResult {
@@ -189,7 +203,7 @@ async fn run(common: &Common, verb: Once, environment: Environment) -> CliResult
     }
     let mut begun = Begun { table, environment, screen };
     match verb {
-        Once::Provision(args) => begun.run(args.as_ref()).await,
+        Once::Provision(args) => begun.provision(args.as_ref(), common).await,
         Once::Release(args) => begun.run(&args).await,
         Once::Extend(args) => begun.run(&args).await,
         Once::Wait(args) => begun.run(&args).await,

@@ -3,5 +3,6 @@
 mod bundle;
 pub(crate) mod debug;
 pub(crate) mod doctor;
+mod explain_run;
 pub(crate) mod plan_explain;
 pub(crate) mod whatif;

@@ -3,6 +3,7 @@
 pub(crate) mod check_workflow;
 mod cost_of_request;
 pub(crate) mod extend;
+mod fallback;
 mod follow;
 mod github_output;
 pub(crate) mod provision;

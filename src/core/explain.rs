@@ -7,6 +7,7 @@ mod evidence;
 mod forecast;
 mod plan;
 mod record;
+mod run;
 mod shares;
 mod sizing;
 
@@ -16,5 +17,6 @@ pub use evidence::{Said, evidence, related, wrong};
 pub use forecast::{Forecast, Pace, Place, forecast, no_end};
 pub use plan::{judge, picture};
 pub use record::{explain, is_settled, machine, pool, remark};
+pub use run::{JobFate, job_fates, requests_of_run};
 pub use shares::{ShareReport, before, braked, shares};
 pub use sizing::hours_ahead;

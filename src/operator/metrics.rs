@@ -27,6 +27,7 @@ pub use classes::OTHER;
 pub use machines::{Activity, Found, Part};
 pub use ports::Metered;
 
+use crate::decide::Unserved;
 use crate::explain::ShareReport;
 use crate::model::{ClassName, InterruptionAction, Phase, Reason, State, TRANSITIONS, UsageClass, words};
 use crate::ports::github::EndOfLife;
@@ -120,6 +121,9 @@ impl Metrics {
         }
         for outcome in RINGS {
             families.job_rings.with_label_values(&[outcome]);
+        }
+        for reason in Unserved::REASONS {
+            families.jobs_not_served.with_label_values(&[OTHER, reason]);
         }
         for action in InterruptionAction::ALL {
             families.interruptions.with_label_values(&[action.as_str()]);
@@ -219,6 +223,13 @@ impl Metrics {
     pub fn request_failed(&self, class: &str, reason: &str) {
         let reason = classes::FAILURES.iter().find(|one| **one == reason).unwrap_or(&"Other");
         self.families().request_failures.with_label_values(&[self.label(class), reason]).inc();
+    }
+
+    /// Counts queued jobs whose label gets no machine, under the class that it names.
+    pub fn jobs_not_served(&self, why: &Unserved, jobs: u32) {
+        let class = why.class().map_or(OTHER, ClassName::as_str);
+        let labels = [self.label(class), why.reason()];
+        self.families().jobs_not_served.with_label_values(&labels).inc_by(u64::from(jobs));
     }
 
     /// Sets the shares of a class; empty if it has no `sharing`. The 20 with the highest use have series of their own.

@@ -106,9 +106,15 @@ impl LocalEnvironment {
         let path = self.dir.join("env");
         let mut text = String::from("# Read this into a shell: . ./env\n");
         text.push_str("unset AWS_PROFILE AWS_SESSION_TOKEN AWS_ENDPOINT_URL_DYNAMODB\n");
+        text.push_str("unset RUNYARD_STAND_IN_URL RUNYARD_STAND_IN_TOKEN\n");
         let mut entries = self.environment(table);
         // The queues are in the operator's process: no verb should look for them.
         entries.insert("RUNYARD_QUEUE__KIND".into(), "memory".into());
+        // Not the names of the operator's settings: another operator of this shell is to have a GitHub of its own.
+        if let Some(standin) = &self.standin {
+            entries.insert("RUNYARD_STAND_IN_URL".into(), standin.url());
+            entries.insert("RUNYARD_STAND_IN_TOKEN".into(), standin.api_token().to_owned());
+        }
         for (name, value) in entries {
             text.push_str(&format!("export {name}={value}\n"));
         }
@@ -209,6 +215,9 @@ mod tests {
         let text = std::fs::read_to_string(file).unwrap();
         assert!(text.contains(&format!("export AWS_ENDPOINT_URL={}\n", local.engine.endpoint())), "{text}");
         assert!(text.contains("export RUNYARD_TABLE=yard\n"), "{text}");
+        let standin = local.standin.as_ref().unwrap();
+        assert!(text.contains(&format!("export RUNYARD_STAND_IN_URL={}\n", standin.url())), "{text}");
+        assert!(text.contains(&format!("export RUNYARD_STAND_IN_TOKEN={}\n", standin.api_token())), "{text}");
         local.close().await;
     }
 }

@@ -3,6 +3,7 @@
 
 mod by_label;
 mod demo;
+mod fallback;
 pub(crate) mod history;
 pub(crate) mod home;
 mod jobs_run_again;

@@ -7,7 +7,7 @@ use super::completion;
 use super::selector::{Noun, Selector};
 use crate::common::failure::{CliFailure, CliResult};
 use crate::session::names;
-use runyard_core::model::{ClassName, FieldError};
+use runyard_core::model::{ClassName, FieldError, RunId};
 
 /// A named target: a whole kind, or one of its records.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +35,35 @@ impl OneArgs {
         Self { what, name }
     }
 
+    /// Returns the workflow run that the words name, if they name one: it has no record of its own.
+    pub(crate) fn run(&self) -> CliResult<Option<RunId>> {
+        let (kind, name) = match self.what.split_once('/') {
+            Some((kind, name)) if self.name.is_none() => (kind, Some(name)),
+            Some(_) | None => (self.what.as_str(), self.name.as_deref()),
+        };
+        if !RUN.contains(&kind) {
+            return Ok(None);
+        }
+        let Some(name) = name else {
+            return Err(CliFailure::usage(FieldError::new("NAME", "", "is required", "write run RUN_ID")));
+        };
+        RunId::parse(name).map(Some).map_err(|problem| CliFailure::usage(problem.named("NAME")))
+    }
+
+    /// Returns the selected record, where runs can be named too.
+    pub(crate) fn selector_beside_runs(&self) -> CliResult<Selector> {
+        self.selector().map_err(|mut failure| {
+            let kind = self.what.split('/').next().unwrap_or_default();
+            for problem in failure.problems.iter_mut().filter(|problem| problem.field == "KIND") {
+                let near = names::meant(kind, std::iter::once("run"));
+                if !near.is_empty() {
+                    problem.fix = format!("{near}write run RUN_ID");
+                }
+            }
+            failure
+        })
+    }
+
     /// Returns the selected record.
     pub(crate) fn selector(&self) -> CliResult<Selector> {
         let names: Vec<String> = self.name.iter().cloned().collect();
@@ -53,12 +82,19 @@ impl OneArgs {
     }
 }
 
+/// The words for a workflow run, which `explain` alone takes.
+const RUN: [&str; 2] = ["run", "runs"];
+
 /// Every kind, in the order in which they are listed.
 const ALL: [Noun; 4] = [Noun::Pools, Noun::Instances, Noun::Requests, Noun::Launches];
 
 /// Parses a kind.
 pub(crate) fn noun(word: &str) -> Result<Noun, FieldError> {
     Noun::from_str(word, false).map_err(|_| {
+        if RUN.contains(&word) {
+            let fix = "`runyard explain run RUN_ID` tells its jobs; use requests (r) for what it asked for";
+            return FieldError::new("KIND", word, "is no kind of record", fix);
+        }
         let known = ["instances", "requests", "pools", "launches", "shares", "all"];
         let near = names::meant(word, known.into_iter());
         let fix =

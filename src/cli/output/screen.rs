@@ -247,15 +247,24 @@ pub(crate) fn annotate(failure: &CliFailure) {
     let _ = err.write_all(annotations(&failure.problems).as_bytes());
 }
 
+/// Reports a warning with GitHub's workflow commands.
+pub(crate) fn warn_workflow(message: &str) {
+    let mut err = std::io::stderr().lock();
+    let _ = err.write_all(annotation("warning", message).as_bytes());
+}
+
 fn annotations(problems: &[FieldError]) -> String {
-    // GitHub's workflow commands require this: these three characters would end the command or begin another.
-    let encoded = |text: &str| text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A");
     let line = |p: &FieldError| {
         let value = if p.value.is_empty() { String::new() } else { format!(" {}", p.value) };
-        let text = format!("{}{value}: {} ({})", p.field, p.message, p.fix);
-        format!("::error title=Runyard::{}\n", encoded(&visible(&text)))
+        annotation("error", &format!("{}{value}: {} ({})", p.field, p.message, p.fix))
     };
     problems.iter().map(line).collect()
+}
+
+fn annotation(level: &str, text: &str) -> String {
+    // GitHub's workflow commands require this: these three characters would end the command or begin another.
+    let encoded = visible(text).replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A");
+    format!("::{level} title=Runyard::{encoded}\n")
 }
 
 fn told(problems: &[FieldError], format: Format) -> String {

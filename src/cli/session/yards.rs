@@ -42,6 +42,9 @@ pub(crate) struct Yard {
 /// The variables that locate a yard. If the shell sets one of them, the `current` yard is not used.
 const OF_SHELL: [&str; 3] = ["RUNYARD_TABLE", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_DYNAMODB"];
 
+/// The variables that locate the stand-in GitHub of a local yard.
+const STAND_IN: [&str; 2] = ["RUNYARD_STAND_IN_URL", "RUNYARD_STAND_IN_TOKEN"];
+
 /// Returns the environment with the chosen yard: `--yard`, else RUNYARD_YARD, else the current one of the file, unless
 /// `--table` or the shell locates another.
 pub(crate) fn environment_of(
@@ -131,6 +134,8 @@ impl Yard {
     /// Returns the environment with this yard chosen. The shell supplies what the yard leaves out; a local yard takes
     /// nothing from the shell.
     fn over(&self, mut environment: Environment, field: &str, name: &str) -> CliResult<Environment> {
+        // The shell's stand-in GitHub belongs to the shell's local yard.
+        STAND_IN.iter().for_each(|name| environment.forget(name));
         if let Some(dir) = &self.dir {
             for (key, value) in local(dir, field, name)? {
                 environment.choose(&key, &value);
@@ -228,6 +233,19 @@ mod tests {
         assert_eq!(reached, "local us-east-1 http://127.0.0.1:1");
         let environment = environment_of(Some(named), None, Environment::default()).ok().unwrap();
         assert_eq!(environment.get("RUNYARD_DIR"), Some(named));
+    }
+
+    #[test]
+    fn the_stand_in_of_the_shells_yard_is_not_that_of_another() {
+        let home = home("yards:\n  prod: {table: ci, region: eu-west-1}\n");
+        let shell = Environment::of(&[
+            ("XDG_CONFIG_HOME", home.path().to_str().unwrap()),
+            ("RUNYARD_STAND_IN_URL", "http://127.0.0.1:1"),
+            ("RUNYARD_STAND_IN_TOKEN", "/token"),
+        ]);
+        assert!(environment_of(None, None, shell.clone()).unwrap().get("RUNYARD_STAND_IN_URL").is_some());
+        let chosen = environment_of(Some("prod"), None, shell).unwrap();
+        assert!(STAND_IN.iter().all(|name| chosen.get(name).is_none()));
     }
 
     #[test]

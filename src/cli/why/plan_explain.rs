@@ -6,8 +6,10 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::{Value, json};
 
+use super::explain_run::{RunTarget, explain_run};
 use crate::common::environment::Environment;
 use crate::common::failure::{CliFailure, CliResult};
+use crate::input::completion;
 use crate::input::look::{LookArgs, WATCH};
 use crate::input::run::repository_hint;
 use crate::input::selector::Selector;
@@ -91,14 +93,23 @@ impl Verb for PlanArgs {
 /// Tells why one record is where it is, and what comes next.
 #[derive(Debug, Args)]
 #[command(after_help = "\
+`explain run` tells the jobs of a workflow run, their labels, and the class that serves each or the reason why none does. \
+GitHub is asked for them with the token in GITHUB_TOKEN (or GH_TOKEN), or with the operator's credential (--config); in \
+local mode the stand-in is asked. Without a credential its requests and events are told alone.
+
 Examples:
+  runyard explain run 1234567890 --repository acme/web
   runyard explain request 1234567890
   runyard explain request 1234567890 --watch
   runyard explain instance i-0123456789abcdef0
   runyard explain pool linux-x64 -o json")]
 pub(crate) struct ExplainArgs {
-    #[command(flatten)]
-    one: OneArgs,
+    /// Kind of record: instance (i), request (r), pool (p) or launch (l), or a workflow run (run), or KIND/NAME
+    #[arg(value_name = "KIND", add = completion::kinds_and_names())]
+    what: String,
+    /// Name: an instance ID or prefix, RUN_ID[/NAME[/ATTEMPT]], a class, a launch ID
+    #[arg(value_name = "NAME", add = completion::of_the_kind_before())]
+    name: Option<String>,
     #[command(flatten)]
     look: LookArgs,
     /// Operator configuration, for its deadlines [default: built-in deadlines and RUNYARD_TIMING__*]
@@ -107,20 +118,25 @@ pub(crate) struct ExplainArgs {
 }
 
 impl Verb for ExplainArgs {
-    type Input = ExplainTarget;
+    type Input = Explainable;
 
     fn check(&self, start: &Start<'_>) -> CliResult<Self::Input> {
-        target(
-            self.one.selector()?,
-            self.look.repository.as_ref(),
-            self.config.as_ref(),
-            start.environment,
-            start.table,
-        )
+        let (repository, config) = (self.look.repository.as_ref(), self.config.as_ref());
+        let one = OneArgs::of(self.what.clone(), self.name.clone());
+        if let Some(run_id) = one.run()? {
+            let repository = repository_hint(repository, start.environment).map_err(CliFailure::usage)?;
+            let (policy, config) = (policy(config, start.table)?, config.cloned());
+            return Ok(Explainable::Run(RunTarget { run_id, repository, policy, config }));
+        }
+        let selector = one.selector_beside_runs()?;
+        target(selector, repository, config, start.environment, start.table).map(Explainable::Record)
     }
 
     async fn run(&self, context: &mut CliContext, target: Self::Input) -> CliResult {
-        let target = &target;
+        let target = &match target {
+            Explainable::Run(target) => return explain_run(context, &target, self.look.watch).await,
+            Explainable::Record(target) => target,
+        };
         let mut last: Option<Explained> = None;
         loop {
             let (seen, _) = explained(context, target).await?;
@@ -134,6 +150,14 @@ impl Verb for ExplainArgs {
             tokio::time::sleep(WATCH).await;
         }
     }
+}
+
+/// What can be explained.
+pub(crate) enum Explainable {
+    /// A record.
+    Record(ExplainTarget),
+    /// A workflow run.
+    Run(RunTarget),
 }
 
 /// The selected record, its repository, and the operator's settings.

@@ -1,8 +1,10 @@
 //! Follows a request until its machines run, it fails, or the wait ends. A wait that ends without machines releases the
-//! request, so that nobody pays for unused machines.
+//! request, so that nobody pays for unused machines; with a fallback its workflow goes on with other runners.
 
 use std::time::Duration;
 
+use super::fallback;
+use super::fallback::Fallback;
 use super::github_output;
 use super::release::write_released;
 use crate::common::duration;
@@ -23,6 +25,8 @@ pub(crate) struct Following {
     pub(crate) interrupts: Interrupts,
     /// Whether the request remains if the wait ends without machines.
     pub(crate) keep: bool,
+    /// The runners that take the jobs if the wait ends without machines.
+    pub(crate) fallback: Option<Fallback>,
 }
 
 /// Follows the request.
@@ -39,13 +43,17 @@ pub(crate) async fn follow(context: &mut CliContext, mut following: Following) -
             last.clone_from(&item);
             Ok(settled(&request).then_some(()))
         })
-        .await?
+        .await
     };
     progress.finish();
     match waited {
-        Waited::Done(()) => finish(context, &following.item),
-        Waited::TimedOut => give_up(context, &following, None).await,
-        Waited::Interrupted(caught) => give_up(context, &following, Some(caught)).await,
+        Ok(Waited::Done(())) => finish(context, &following),
+        Ok(Waited::TimedOut) => give_up(context, &following, None).await,
+        Ok(Waited::Interrupted(caught)) => give_up(context, &following, Some(caught)).await,
+        Err(failure) => match &following.fallback {
+            Some(other) => other.without_answer(context, Some(following.item), Some(first), &failure).await,
+            None => Err(failure),
+        },
     }
 }
 
@@ -71,11 +79,17 @@ fn told(request: &Request) -> String {
     line.trim_end().to_owned()
 }
 
-fn finish(context: &mut CliContext, item: &Item) -> CliResult {
+fn finish(context: &mut CliContext, following: &Following) -> CliResult {
+    let item = &following.item;
     let request: Request = readable(item)?;
+    let ready = request.phase() == Phase::Ready && !request.is_released();
+    if let Some(other) = following.fallback.as_ref().filter(|_| !ready) {
+        let CliContext { screen, environment, .. } = context;
+        return other.take(screen, environment, Some(item), &fallback::said(&over(&request)));
+    }
     github_output::publish(&context.environment, &request);
     context.screen.document(&github_output::document(item, &request));
-    if request.phase() == Phase::Ready && !request.is_released() {
+    if ready {
         let ids: Vec<&str> = request.status.instances.iter().map(|id| id.as_str()).collect();
         context.screen.say(format!(
             "ready: runs-on {} ({})",
@@ -161,12 +175,16 @@ async fn give_up(context: &mut CliContext, following: &Following, caught: Option
         }
     };
     let now: Request = readable(&item).unwrap_or(request);
+    let id = &now.id;
+    let message = format!("{why} at {}; {then}", told(&now));
+    if let Some(other) = following.fallback.as_ref().filter(|_| caught.is_none()) {
+        let CliContext { screen, environment, .. } = context;
+        return other.take(screen, environment, Some(&item), &format!("request {id}: {message}"));
+    }
     github_output::publish(&context.environment, &now);
     if RecordId::of(&item).is_some() {
         context.screen.document(&github_output::document(&item, &now));
     }
-    let id = &now.id;
-    let message = format!("{why} at {}; {then}", told(&now));
     let (fix, exit) = match caught {
         None => (
             format!(

@@ -25,6 +25,21 @@ pub(crate) fn publish(environment: &Environment, request: &Request) {
     }
 }
 
+/// Appends the outputs and the summary of a request whose jobs run on runners with another label.
+pub(crate) fn publish_fallback(environment: &Environment, label: &str, request: Option<&Request>, why: &str) {
+    let phase = request.map(|request| request.phase().to_string()).unwrap_or_default();
+    let outputs = format!("label={label}\nphase={phase}\ninstances=[]\nready-at=\nfallback=true\n");
+    let why = why.replace(['|', '\n', '\r', '`'], " ");
+    let summary =
+        format!("### ↩️ Runyard: the jobs run on `{label}`\n\nNo machine was ready in time: {why}\n\n");
+    for (name, text) in [("GITHUB_OUTPUT", outputs), ("GITHUB_STEP_SUMMARY", summary)] {
+        let Some(path) = environment.file(name) else { continue };
+        if let Err(error) = append(&path, &text) {
+            tracing::error!(path = %path.display(), %error, "{name} cannot be written");
+        }
+    }
+}
+
 /// Appends the cost of this run's machines to the summary, if it is known.
 pub(crate) fn publish_costs(environment: &Environment, costs: &[Cost]) {
     let Some(path) = environment.file("GITHUB_STEP_SUMMARY").filter(|_| !costs.is_empty()) else { return };

@@ -5,21 +5,26 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::{follow, github_output};
+use super::fallback::Fallback;
+use super::{fallback, follow, github_output};
 use crate::common::duration;
+use crate::common::environment::Environment;
 use crate::common::failure::{CliFailure, CliResult, Problems};
 use crate::input::run::{RunArgs, in_field};
 use crate::input::{completion, selector, usage};
+use crate::output::screen::Screen;
 use crate::session::context;
 use crate::session::context::CliContext;
 use crate::session::verb::{Start, Verb};
 use runyard_core::model::{
-    Asked, ClassName, FieldError, InstanceTypes, Item, LabelSuffix, MOST_MACHINES, NewIntent, Phase, Request,
-    RequestKey, RunId, UNWATCHED_RUNTIME_MINUTES, Uid, UsageClass, WATCHED_RUNTIME_MINUTES, Write,
+    ClassName, FieldError, InstanceTypes, Item, MOST_MACHINES, Request, RequestKey, RunId, UsageClass,
 };
-use runyard_core::ports::StoreError;
 
 mod by_class;
+mod submit;
+
+pub(crate) use submit::submit;
+use submit::{NotSubmitted, intent};
 
 /// Asks for machines.
 #[derive(Debug, Args)]
@@ -27,6 +32,8 @@ mod by_class;
 The machines' only label is the run's id (and -NAME unless the name is `default`): use it as
   runs-on: ${{ github.run_id }}
 With --secret-label 8 characters that nobody can guess follow it: take the label from the step's output `label`.
+With --fallback LABEL the output `label` is LABEL where no machine is ready within --timeout, the request fails, or the \
+table does not answer: the request is released, the output `fallback` is true, and the exit code is 0.
 
 Examples:
   runyard provision --class linux-x64 --count 3 --wait    # in a workflow
@@ -34,7 +41,9 @@ Examples:
       --class linux-x64 --count 1
   runyard provision --class gpu --name gpu --count 4 --min-count 2 --wait \\
       --usage-class spot --on-demand-fallback --timeout 20m \\
-      --allowed-instance-types 'g5.* g6.*'")]
+      --allowed-instance-types 'g5.* g6.*'
+  runyard provision --class linux-x64 --count 1 --wait --timeout 2m \\
+      --fallback ubuntu-latest")]
 pub(crate) struct ProvisionArgs {
     #[command(flatten)]
     run: RunArgs,
@@ -78,6 +87,9 @@ pub(crate) struct ProvisionArgs {
     /// Keep the request when the wait times out or is interrupted
     #[arg(long, requires = "wait")]
     keep: bool,
+    /// Label of other runners, such as hosted ones, for the jobs where no machine is ready in time
+    #[arg(long, value_name = "LABEL", requires = "wait", conflicts_with = "keep", value_parser = Fallback::parse)]
+    fallback: Option<Fallback>,
     /// Whether a person tries the class.
     #[arg(skip)]
     trial: bool,
@@ -134,16 +146,40 @@ impl Verb for ProvisionArgs {
             ));
         }
         by_class::refuse(context, self, id).await?;
-        let item = submit(context, self, id).await?;
+        let item = match (submit(context, self, id).await, &self.fallback) {
+            (Ok(item), _) => item,
+            (Err(NotSubmitted::Unserved(failure)), Some(fallback)) => {
+                let ours: Request = context::readable(&intent(context, self, id))?;
+                return fallback.without_answer(context, None, Some(ours), &failure).await;
+            }
+            (Err(NotSubmitted::Mistake(failure) | NotSubmitted::Unserved(failure)), _) => {
+                return Err(failure);
+            }
+        };
         let Some(interrupts) = interrupts else {
             return accepted(context, &item);
         };
-        let limit = self.timeout.unwrap_or(TIMEOUT) + LONGER;
-        follow::follow(context, follow::Following { item, limit, interrupts, keep: self.keep }).await
+        let longer = if self.fallback.is_some() { LONGER_WITH_FALLBACK } else { LONGER };
+        let limit = self.timeout.unwrap_or(TIMEOUT) + longer;
+        let (keep, fallback) = (self.keep, self.fallback.clone());
+        follow::follow(context, follow::Following { item, limit, interrupts, keep, fallback }).await
     }
 }
 
 impl ProvisionArgs {
+    /// Ends where the table cannot be reached: with the failure, unless other runners take the jobs.
+    pub(crate) fn not_connected(
+        &self,
+        screen: &mut Screen,
+        environment: &Environment,
+        failure: CliFailure,
+    ) -> CliResult {
+        match &self.fallback {
+            Some(other) => other.take(screen, environment, None, &fallback::said(&failure)),
+            None => Err(failure),
+        }
+    }
+
     /// Returns a request of one machine for a person who tries a class: for at most `lent`, and within `timeout`.
     pub(crate) fn trial(
         id: &RequestKey,
@@ -173,6 +209,7 @@ impl ProvisionArgs {
             secret_label: true,
             wait: true,
             keep: false,
+            fallback: None,
             trial: true,
         }
     }
@@ -183,6 +220,9 @@ const TIMEOUT: Duration = Duration::from_secs(600);
 
 /// How much longer than the request the command waits, so that the operator's result comes first.
 const LONGER: Duration = Duration::from_secs(30);
+
+/// The same where jobs wait for the other runners.
+const LONGER_WITH_FALLBACK: Duration = Duration::from_secs(10);
 
 fn count(text: &str) -> Result<u32, FieldError> {
     let number = text.parse::<u32>().ok().filter(|n| (1..=MOST_MACHINES).contains(n));
@@ -244,137 +284,4 @@ fn accepted(context: &mut CliContext, item: &Item) -> CliResult {
         .say(format!("follow it with: runyard describe request {}/{}/{}", id.run_id, id.name, id.attempt));
     context.screen.document(&github_output::document(item, &request));
     Ok(())
-}
-
-/// Writes the intent, or finds the same one already written; returns the record.
-pub(crate) async fn submit(context: &CliContext, args: &ProvisionArgs, id: &RequestKey) -> CliResult<Item> {
-    let ours = intent(context, args, id);
-    // A record that an older version stored under the repository as spelled is the same request.
-    let former = Request::key_of(id);
-    let id = &RequestKey { repository: id.repository.folded(), ..id.clone() };
-    let key = Request::key_of(id);
-    if former != key {
-        match context.store.get(&former).await {
-            Ok(Some(theirs)) => return same_request(&theirs, &ours).map(|()| theirs),
-            // The role may be limited to today's keys.
-            Ok(None) | Err(StoreError::Denied(_)) => {}
-            Err(error) => return Err(context.failed(&error)),
-        }
-    }
-    let create = Write::create(key.clone(), ours.clone());
-    let written = crate::session::polling::again(async || match context.store.write(&create).await {
-        Err(StoreError::Refused { .. }) => Ok(None),
-        Ok(item) => Ok(Some(item)),
-        Err(error) => Err(error),
-    });
-    // No event: a workflow's credential may only write intents, and the operator writes the events.
-    if let Some(item) = written.await.map_err(|error| context.failed(&error))? {
-        return Ok(item);
-    }
-    let Some(theirs) = context.item(&key).await? else {
-        return Err(CliFailure::error(
-            "request",
-            id.to_string(),
-            "was deleted at this moment",
-            "run the command again",
-        ));
-    };
-    same_request(&theirs, &ours)?;
-    Ok(theirs)
-}
-
-/// Returns the new record.
-fn intent(context: &CliContext, args: &ProvisionArgs, id: &RequestKey) -> Item {
-    let uid = Uid::parse(&context.entropy.hex()).expect("hexadecimal digits make a uid");
-    let drawn = || LabelSuffix::draw(|buffer| context.entropy.fill(buffer));
-    let given = NewIntent {
-        resource_class: args.class.clone(),
-        count: args.count,
-        min_count: args.min_count,
-        usage_class: args.usage_class,
-        on_demand_fallback: args.on_demand_fallback,
-        allowed_instance_types: args.allowed_instance_types.clone(),
-        max_runtime_minutes: args.max_runtime.map(|length| length.as_secs() / 60),
-        timeout_seconds: args.timeout.map(|length| length.as_secs()),
-        asked: Asked::Verb,
-        trial: args.trial,
-        label_suffix: args.secret_label.then(drawn),
-        priority: args.priority.clone(),
-    };
-    given.item(id, uid, context.clock.now())
-}
-
-/// Checks whether the existing record is the same request and still open.
-fn same_request(theirs: &Item, ours: &Item) -> CliResult {
-    let (there, asked): (Request, Request) = (context::readable(theirs)?, context::readable(ours)?);
-    let id = &there.id;
-    if there.is_released() || there.phase().is_final() {
-        let phase = match there.phase() {
-            Phase::Released => "already released",
-            Phase::Failed => "already failed",
-            Phase::Pending | Phase::Fulfilling | Phase::Ready | Phase::Releasing => "being released",
-        };
-        let fix = "use another name or a new attempt";
-        return Err(CliFailure::error("request", id.to_string(), format!("is {phase}"), fix));
-    }
-    // A request for a secret label must not get one that can be guessed.
-    if asked.intent.label_suffix.is_some() && there.intent.label_suffix.is_none() {
-        let fix = "release it and ask again under another --name, or leave --secret-label out";
-        let message = "exists without a secret label: jobs of others could ask for its machines";
-        return Err(CliFailure::error("request", id.to_string(), message, fix));
-    }
-    // The operator created the request first, for jobs that were re-run.
-    if there.status.derived_from.is_some() && there.intent.resource_class == asked.intent.resource_class {
-        return Ok(());
-    }
-    let (there, asked) = (described(&there, &asked), described(&asked, &there));
-    let differing: Vec<String> = there
-        .iter()
-        .zip(&asked)
-        .filter(|(there, asked)| there != asked)
-        .map(|((name, there), (_, asked))| format!("{name} is {there}, asked for {asked}"))
-        .collect();
-    if differing.is_empty() {
-        return Ok(());
-    }
-    let all = |intent: &[(&str, String)]| {
-        intent.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
-    };
-    Err(CliFailure::error(
-        "request",
-        id.to_string(),
-        format!(
-            "exists with a different intent: {}\n  there: {}\n  asked: {}",
-            differing.join("; "),
-            all(&there),
-            all(&asked)
-        ),
-        "ask for the same, or use another name or a new attempt",
-    ))
-}
-
-/// Formats a maximum runtime for the comparison with another. If one is omitted, either of the contract's defaults is
-/// equal to it: whether one of them applies, or the class's own, depends on records and files that workflows may not
-/// read.
-fn runtime(minutes: Option<u64>, other: Option<u64>) -> String {
-    let defaults = [UNWATCHED_RUNTIME_MINUTES, WATCHED_RUNTIME_MINUTES];
-    let said = minutes.filter(|minutes| other.is_some() || !defaults.contains(minutes));
-    said.map_or_else(|| "the default".to_owned(), |minutes| minutes.to_string())
-}
-
-/// Describes an intent with its defaults, for comparison and display.
-fn described(request: &Request, other: &Request) -> Vec<(&'static str, String)> {
-    let intent = &request.intent;
-    let types = intent.allowed_instance_types.as_ref().map(|types| types.0.join(" "));
-    vec![
-        ("resourceClass", intent.resource_class.clone()),
-        ("count", intent.count.to_string()),
-        ("minCount", intent.min_count.to_string()),
-        ("usageClass", intent.usage_class.map_or("any", UsageClass::as_str).to_owned()),
-        ("onDemandFallback", intent.on_demand_fallback.to_string()),
-        ("allowedInstanceTypes", types.unwrap_or_else(|| "the pool's".into())),
-        ("maxRuntimeMinutes", runtime(intent.max_runtime_minutes, other.intent.max_runtime_minutes)),
-        ("timeoutSeconds", intent.timeout_seconds.to_string()),
-        ("priority", intent.priority.clone().unwrap_or_else(|| "the usual one".into())),
-    ]
 }

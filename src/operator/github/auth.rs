@@ -44,6 +44,8 @@ fn level_of(name: &str, usual: &'static str, reruns: bool) -> &'static str {
 pub enum Credential {
     /// No credential, for a server that requires none.
     None,
+    /// A token.
+    Token(String),
     /// A file that contains only a token.
     TokenFile(PathBuf),
     /// A GitHub App, installed where runners are registered.
@@ -149,6 +151,7 @@ impl fmt::Debug for Credential {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::None => f.write_str("None"),
+            Self::Token(_) => f.write_str("Token"),
             Self::TokenFile(path) => f.debug_tuple("TokenFile").field(path).finish(),
             Self::App(key) => f.debug_tuple("App").field(key).finish(),
         }
@@ -180,6 +183,7 @@ impl Authenticator {
     pub(super) async fn secret(&self, client: &Client, scope: &Scope) -> Result<Option<String>, GitHubError> {
         match &self.credential {
             Credential::None => Ok(None),
+            Credential::Token(token) => Ok(Some(token.clone())),
             Credential::TokenFile(path) => read_token(path).await.map(Some),
             Credential::App(key) => self.installation_token(client, key, scope).await.map(Some),
         }
@@ -188,7 +192,7 @@ impl Authenticator {
     /// Signs the App's assertion, if the credential is an App.
     pub(super) fn assertion(&self, now: Timestamp) -> Option<Result<String, GitHubError>> {
         match &self.credential {
-            Credential::None | Credential::TokenFile(_) => None,
+            Credential::None | Credential::Token(_) | Credential::TokenFile(_) => None,
             Credential::App(key) => Some(key.assertion(&key.current(), now)),
         }
     }
@@ -197,7 +201,7 @@ impl Authenticator {
     /// installed in.
     pub(super) fn account(&self, scope: &Scope) -> String {
         match &self.credential {
-            Credential::None | Credential::TokenFile(_) => String::new(),
+            Credential::None | Credential::Token(_) | Credential::TokenFile(_) => String::new(),
             Credential::App(_) => owner(scope).to_ascii_lowercase(),
         }
     }

@@ -7,6 +7,7 @@ use prometheus::IntGaugeVec;
 
 use super::families::Families;
 use super::{Source, count};
+use crate::decide::Unserved;
 use crate::model::{Phase, State};
 use crate::yard::BackoffKind;
 
@@ -71,6 +72,9 @@ impl Classes {
         for reason in FAILURES {
             families.request_failures.with_label_values(&[class, reason]);
         }
+        for reason in Unserved::REASONS {
+            families.jobs_not_served.with_label_values(&[class, reason]);
+        }
         let states: Vec<_> = State::ALL.iter().map(|state| state.as_str()).collect();
         let phases: Vec<_> = Phase::ALL.iter().map(|phase| phase.as_str()).collect();
         self.instances.adopt(&families.instances, class, &states);
@@ -91,6 +95,9 @@ impl Classes {
         }
         for reason in FAILURES {
             let _ = families.request_failures.remove_label_values(&[class, reason]);
+        }
+        for reason in Unserved::REASONS {
+            let _ = families.jobs_not_served.remove_label_values(&[class, reason]);
         }
         let _ = families.oldest_waiting.remove_label_values(&[class]);
         for state in State::ALL {

@@ -27,6 +27,7 @@ pub(super) struct Families {
     pub(super) backoffs: IntGaugeVec,
     pub(super) request_ready: HistogramVec,
     pub(super) request_failures: IntCounterVec,
+    pub(super) jobs_not_served: IntCounterVec,
     pub(super) oldest_waiting: GaugeVec,
     pub(super) transitions: IntCounterVec,
     pub(super) terminations: IntCounterVec,
@@ -73,6 +74,7 @@ impl Families {
             Box::new(made.backoffs.clone()),
             Box::new(made.request_ready.clone()),
             Box::new(made.request_failures.clone()),
+            Box::new(made.jobs_not_served.clone()),
             Box::new(made.oldest_waiting.clone()),
             Box::new(made.transitions.clone()),
             Box::new(made.terminations.clone()),
@@ -144,6 +146,13 @@ impl Families {
             )?,
             request_failures: IntCounterVec::new(
                 Opts::new("runyard_request_failures_total", "Requests that failed, by reason."),
+                &["resource_class", "reason"],
+            )?,
+            jobs_not_served: IntCounterVec::new(
+                Opts::new(
+                    "runyard_jobs_not_served_total",
+                    "Queued jobs that get no machine by their run's label, by reason; each label counts once.",
+                ),
                 &["resource_class", "reason"],
             )?,
             oldest_waiting: GaugeVec::new(

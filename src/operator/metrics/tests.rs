@@ -18,6 +18,7 @@ runyard_history_waiting_lines gauge
 runyard_instances gauge resource_class,state
 runyard_interruptions_total counter action
 runyard_job_rings_total counter outcome
+runyard_jobs_not_served_total counter reason,resource_class
 runyard_kept_claims_total counter found,resource_class
 runyard_leader gauge
 runyard_lease_age_seconds gauge
@@ -111,6 +112,24 @@ async fn failures_are_counted_by_the_reasons_there_are() {
         metrics.request_failed("linux", reason);
         assert_eq!(counted("linux", reason), 1.0, "{reason}");
     }
+}
+
+#[tokio::test]
+async fn jobs_that_get_no_machine_are_counted_by_class_and_reason() {
+    let metrics = metrics();
+    metrics.class(&class("linux"));
+    let counted = |name: &str, reason: &str| {
+        let series =
+            format!("runyard_jobs_not_served_total{{reason=\"{reason}\",resource_class=\"{name}\"}}");
+        value(&metrics.render(), &series)
+    };
+    assert_eq!((counted("linux", "Fork"), counted("_other", "NoClass")), (0.0, 0.0), "there from the start");
+    metrics.jobs_not_served(&Unserved::Fork(class("linux")), 3);
+    metrics.jobs_not_served(&Unserved::Fork(class("linux")), 1);
+    metrics.jobs_not_served(&Unserved::NoLabels(class("gone")), 1);
+    metrics.jobs_not_served(&Unserved::NoClass, 2);
+    assert_eq!((counted("linux", "Fork"), counted("linux", "NoLabels")), (4.0, 0.0));
+    assert_eq!((counted("_other", "NoLabels"), counted("_other", "NoClass")), (1.0, 2.0));
 }
 
 #[tokio::test]

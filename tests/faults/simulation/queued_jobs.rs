@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use runyard_core::model::{Asked, Record as _, RegistrationMode, Repository, Request};
+use runyard_core::model::{Asked, JobRing, Record as _, RegistrationMode, Request};
 use runyard_core::ports::github::{JobState, RunState, Scope, WorkflowJob};
-use runyard_core::ports::{JobBell, QueueError};
+use runyard_core::ports::{JobBell, JobRings, QueueError};
 use serde_json::json;
 use tokio::sync::Semaphore;
 use tokio::task::spawn_local;
@@ -71,7 +71,7 @@ pub(crate) struct Jobs {
     over: Mutex<BTreeSet<u64>>,
     /// How many jobs had each label.
     labels: Mutex<BTreeMap<String, u32>>,
-    rings: Mutex<Vec<Repository>>,
+    rings: Mutex<BTreeSet<JobRing>>,
     begun: Mutex<u64>,
 }
 
@@ -114,10 +114,11 @@ impl Jobs {
 
 #[async_trait]
 impl JobBell for Services {
-    async fn queued(&self) -> Result<Vec<Repository>, QueueError> {
+    async fn queued(&self) -> Result<JobRings, QueueError> {
         self.queue("jobs", "", async {
             sleep(Duration::from_secs(1)).await;
-            Ok(std::mem::take(&mut *self.0.world.jobs.rings.lock().unwrap()))
+            let rings = std::mem::take(&mut *self.0.world.jobs.rings.lock().unwrap());
+            Ok(JobRings { rings, ignored: 0 })
         })
         .await
     }
@@ -165,7 +166,8 @@ async fn forge(world: Arc<World>, chance: Arc<Chance>) {
     loop {
         sleep(chance.seconds(1..60)).await;
         let forged = *chance.one(&["acme/web", "nobody/knows", "other/site"]);
-        world.jobs.rings.lock().unwrap().push(forged.parse().expect("a repository"));
+        let repository = forged.parse().expect("a repository");
+        world.jobs.rings.lock().unwrap().insert(JobRing { repository, run: chance.number(90..120) });
     }
 }
 
@@ -235,8 +237,8 @@ impl Job {
             world.github.add_job(self.owner, self.name, self.number, job);
         }
         if chance.percent(50) {
-            let rings = format!("{}/{}", self.owner, self.name).parse().expect("a repository");
-            world.jobs.rings.lock().unwrap().push(rings);
+            let repository = format!("{}/{}", self.owner, self.name).parse().expect("a repository");
+            world.jobs.rings.lock().unwrap().insert(JobRing { repository, run: self.number });
         }
         let (mut waits, bound) = (Duration::ZERO, if listed_late { 2 * BOUND } else { BOUND });
         let runner = loop {

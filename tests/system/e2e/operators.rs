@@ -13,7 +13,7 @@ use runyard_operator::process::clock::SystemClock;
 use runyard_store::DynamoStore;
 
 use crate::e2e::history;
-use crate::e2e::program::{Environment, Running, environment};
+use crate::e2e::program::{Ended, Environment, Running, environment, verb};
 use runyard_support::engine::Engine;
 
 /// Patient deadlines, since nothing here is about one; a short lease, since the test is about that.
@@ -84,6 +84,18 @@ impl Yard {
     /// Where the table is.
     pub(crate) fn endpoint(&self) -> &str {
         self.engine.endpoint()
+    }
+
+    /// The path of a file of the test's own.
+    pub(crate) fn file(&self, name: &str) -> String {
+        self.scratch.path().join(name).to_str().expect("UTF-8").to_owned()
+    }
+
+    /// Runs a verb to its end, with these variables more.
+    pub(crate) async fn verb(&self, more: &[(&str, &str)], arguments: &[&str]) -> Ended {
+        let mut environment = self.environment.clone();
+        environment.extend(more.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+        verb(&environment, arguments).await
     }
 
     /// Starts an operator and waits until it answers.

@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::model::{Asked, ClassName, PoolSpec, Repository, Request, RequestKey, RequestName, RunId, of_run};
+use crate::model::{
+    Asked, ClassName, PoolSpec, Queue, Repository, Request, RequestKey, RequestName, RunId, of_run,
+};
 use crate::ports::github::{JobState, WorkflowJob, WorkflowRun};
 
 /// A label of a run that jobs have which run or wait for a runner, and what becomes of it.
@@ -12,12 +14,14 @@ use crate::ports::github::{JobState, WorkflowJob, WorkflowRun};
 pub struct RunLabel {
     /// The part of the label behind the run id, in lower case and without a class's extra label.
     pub name: String,
-    /// The jobs that have it and run or wait for a runner.
+    /// The jobs that have it and run or wait for a runner, but for misfits.
     pub jobs: u32,
     /// Those of them that wait for a runner.
     pub queued: u32,
     /// The request that it makes, or why it makes none.
     pub verdict: Result<Wanted, Unserved>,
+    /// Where it makes one: how many further jobs wait that no runner of it can run, and why.
+    pub misfits: Option<(u32, Unserved)>,
 }
 
 /// The request that a label makes.
@@ -29,17 +33,43 @@ pub struct Wanted {
     pub class: ClassName,
     /// How many machines: one for each of these jobs, within the limits of the class.
     pub count: u32,
+    /// The limit that keeps it below one machine for each of these jobs.
+    pub limit: Option<Limit>,
 }
 
-/// Why a label makes no request.
+/// A limit of a class on the machines of a label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// Its `max`.
+    Max(u32),
+    /// Its `queue.maxSlots`.
+    MaxSlots(u32),
+}
+
+impl std::fmt::Display for Limit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Max(most) => write!(f, "max {most}"),
+            Self::MaxSlots(most) => write!(f, "queue.maxSlots {most}"),
+        }
+    }
+}
+
+/// Why the jobs of a label get no machine.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unserved {
-    /// No class that serves labels has the name.
+    /// No class has the name.
     #[error(
         "it names no class that serves labels; write <run id>-CLASS or <run id>-CLASS-NUMBER with a class whose \
          `queue.runLabels` is true"
     )]
     NoClass,
+    /// The class that the label names serves no labels.
+    #[error(
+        "class {0} serves no labels; set `queue.runLabels: true` of the class (its `labelMode` must be `run`), or have \
+         a job of the run ask for its machines"
+    )]
+    NoLabels(ClassName),
     /// The class's name and the number are together longer than the name of a request may be.
     #[error(
         "with class {0} it is longer than 40 characters behind the run id; leave the number out, or shorten it"
@@ -56,14 +86,49 @@ pub enum Unserved {
     /// The jobs want labels that no runner of the class has.
     #[error("no runner of class {0} has the label {1:?} too; a job needs its run's label alone")]
     MoreLabels(ClassName, String),
+    /// The request of the label is over, and a request is never opened again.
+    #[error("its request is over ({1}); a new attempt of the run gets another")]
+    RequestOver(ClassName, String),
 }
 
-/// Where the jobs of a label are gathered.
-#[derive(Default)]
+impl Unserved {
+    /// Every reason, by its word.
+    pub const REASONS: [&'static str; 7] =
+        ["NoClass", "NoLabels", "TooLong", "NotAdmitted", "Fork", "MoreLabels", "RequestOver"];
+
+    /// Returns the reason as a word.
+    #[must_use]
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            Self::NoClass => "NoClass",
+            Self::NoLabels(_) => "NoLabels",
+            Self::TooLong(_) => "TooLong",
+            Self::NotAdmitted(_) => "NotAdmitted",
+            Self::Fork(_) => "Fork",
+            Self::MoreLabels(..) => "MoreLabels",
+            Self::RequestOver(..) => "RequestOver",
+        }
+    }
+
+    /// Returns the class that the label names.
+    #[must_use]
+    pub const fn class(&self) -> Option<&ClassName> {
+        match self {
+            Self::NoClass => None,
+            Self::NoLabels(class)
+            | Self::TooLong(class)
+            | Self::NotAdmitted(class)
+            | Self::Fork(class)
+            | Self::MoreLabels(class, _)
+            | Self::RequestOver(class, _) => Some(class),
+        }
+    }
+}
+
+/// A job of a label.
 struct Gathered<'a> {
-    jobs: u32,
-    queued: u32,
-    /// The labels that jobs want beside it.
+    waits: bool,
+    /// The labels that it wants beside that.
     more: Vec<&'a str>,
 }
 
@@ -79,29 +144,63 @@ pub fn run_labels<'a>(
     classes: impl Iterator<Item = &'a PoolSpec> + Clone,
 ) -> Vec<RunLabel> {
     let id = run_id(run);
-    let mut found: BTreeMap<String, Gathered<'_>> = BTreeMap::new();
+    let mut found: BTreeMap<String, Vec<Gathered<'_>>> = BTreeMap::new();
     for job in jobs {
         let waits = match job.state {
-            JobState::Queued => 1,
-            JobState::Active if job.runner.is_some() => 0,
+            JobState::Queued => true,
+            JobState::Active if job.runner.is_some() => false,
             // An active job without a runner waits for an approval, or for another run.
             JobState::Active | JobState::Succeeded | JobState::Failed | JobState::Ended => continue,
         };
         let Some(own) = job.labels.iter().find_map(|label| of_run(label, &id)) else { continue };
         let own = base(own);
-        let gathered = found.entry(own.to_ascii_lowercase()).or_default();
-        gathered.jobs += 1;
-        gathered.queued += waits;
         let more = job.labels.iter().map(String::as_str).filter(|label| of_run(label, &id) != Some(own));
-        gathered.more.extend(more);
+        let more = more.collect();
+        found.entry(own.to_ascii_lowercase()).or_default().push(Gathered { waits, more });
     }
-    let judged = found.into_iter().map(|(name, gathered)| RunLabel {
-        jobs: gathered.jobs,
-        queued: gathered.queued,
-        verdict: verdict(run, repository, &name, &gathered, classes.clone()),
-        name,
-    });
+    let judged = found.into_iter().map(|(name, jobs)| judge(run, repository, name, jobs, classes.clone()));
     judged.collect()
+}
+
+/// Judges a label with its jobs: one whose further labels no runner has does not keep the others from machines.
+fn judge<'a>(
+    run: &WorkflowRun,
+    repository: &Repository,
+    name: String,
+    jobs: Vec<Gathered<'_>>,
+    classes: impl Iterator<Item = &'a PoolSpec>,
+) -> RunLabel {
+    let count = |jobs: &[Gathered<'_>]| number(jobs.len());
+    let waiting = |jobs: &[Gathered<'_>]| number(jobs.iter().filter(|job| job.waits).count());
+    let refused = |why: Unserved, name: String, jobs: &[Gathered<'_>]| RunLabel {
+        jobs: count(jobs),
+        queued: waiting(jobs),
+        verdict: Err(why),
+        misfits: None,
+        name,
+    };
+    let (spec, queue, request) = match serving(run, repository, &name, classes) {
+        Ok(serving) => serving,
+        Err(why) => return refused(why, name, &jobs),
+    };
+    let (class, own) = (&spec.resource_class, format!("{}-{name}", run.id));
+    let lacks = |job: &Gathered<'_>| lacking(spec, &own, job.more.iter().copied()).map(str::to_owned);
+    let more = jobs.iter().find_map(lacks).map(|label| Unserved::MoreLabels(class.clone(), label));
+    let (fit, misfit): (Vec<_>, Vec<_>) = jobs.into_iter().partition(|job| lacks(job).is_none());
+    if let (Some(why), true) = (&more, fit.is_empty()) {
+        return refused(why.clone(), name, &misfit);
+    }
+    let (max, slots) = (spec.max.max(1), queue.max_slots.max(1));
+    let most = if slots < max { Limit::MaxSlots(slots) } else { Limit::Max(max) };
+    let jobs = count(&fit);
+    let limit = Some(most).filter(|_| jobs > max.min(slots));
+    let wanted = Wanted { name: request, class: class.clone(), count: jobs.min(max).min(slots), limit };
+    let misfits = more.map(|why| (waiting(&misfit), why)).filter(|(waiting, _)| *waiting > 0);
+    RunLabel { jobs, queued: waiting(&fit), verdict: Ok(wanted), misfits, name }
+}
+
+fn number(jobs: usize) -> u32 {
+    u32::try_from(jobs).unwrap_or(u32::MAX)
 }
 
 /// Returns the id of a run as the records have it.
@@ -110,22 +209,22 @@ fn run_id(run: &WorkflowRun) -> RunId {
 }
 
 /// Returns the part of a label before a class's extra label. Neither classes nor names of requests have a dot.
-fn base(rest: &str) -> &str {
+pub(crate) fn base(rest: &str) -> &str {
     rest.split('.').next().unwrap_or(rest)
 }
 
-fn verdict<'a>(
+/// Returns the class that serves a label of this run, with its settings and the name of the request.
+fn serving<'a>(
     run: &WorkflowRun,
     repository: &Repository,
     rest: &str,
-    gathered: &Gathered<'_>,
     classes: impl Iterator<Item = &'a PoolSpec>,
-) -> Result<Wanted, Unserved> {
-    let named = classes.filter(|spec| spec.serves_labels().is_some() && spec.is_named_by(rest));
-    // `small-1` is class `small-1` where there is one, and else the first machine of class `small`.
-    let spec = named.max_by_key(|spec| spec.resource_class.as_str().len()).ok_or(Unserved::NoClass)?;
-    let queue = spec.serves_labels().ok_or(Unserved::NoClass)?;
+) -> Result<(&'a PoolSpec, &'a Queue, RequestName), Unserved> {
+    // `small-1` is class `small-1` where that serves labels, and else the first machine of class `small`.
+    let rank = |spec: &&PoolSpec| (spec.serves_labels().is_some(), spec.resource_class.as_str().len());
+    let spec = classes.filter(|spec| spec.is_named_by(rest)).max_by_key(rank).ok_or(Unserved::NoClass)?;
     let class = spec.resource_class.clone();
+    let Some(queue) = spec.serves_labels() else { return Err(Unserved::NoLabels(class)) };
     // It is the class's name and a number, so only its length can be wrong.
     let name = RequestName::parse(rest).map_err(|_| Unserved::TooLong(class.clone()))?;
     if !spec.admits(repository) {
@@ -134,50 +233,59 @@ fn verdict<'a>(
     if !run.own && !queue.forks {
         return Err(Unserved::Fork(class));
     }
-    if let Some(label) = gathered.more.iter().find(|label| !has(spec, run, rest, label)) {
-        return Err(Unserved::MoreLabels(class, (*label).to_owned()));
-    }
-    let most = spec.max.min(queue.max_slots).max(1);
-    Ok(Wanted { name, class, count: gathered.jobs.min(most) })
+    Ok((spec, queue, name))
 }
 
-/// Returns whether the runners of a class's request have this label beside the request's own.
-fn has(spec: &PoolSpec, run: &WorkflowRun, rest: &str, label: &str) -> bool {
-    let own = format!("{}-{rest}", run.id);
-    let extra = |extra: &String| {
-        let [dotted, dashed] = [format!("{own}.{extra}"), format!("{own}-{extra}")];
-        label.eq_ignore_ascii_case(&dotted) || label.eq_ignore_ascii_case(&dashed)
+/// Returns the first of a job's labels that the runners of a request with the label `own` lack.
+pub(crate) fn lacking<'a>(
+    spec: &PoolSpec,
+    own: &str,
+    mut labels: impl Iterator<Item = &'a str>,
+) -> Option<&'a str> {
+    let has = |label: &str| {
+        let extra = |extra: &String| {
+            let bound = [format!("{own}.{extra}"), format!("{own}-{extra}")];
+            bound.iter().any(|bound| label.eq_ignore_ascii_case(bound))
+        };
+        label.eq_ignore_ascii_case(own) || spec.labels.iter().any(extra)
     };
-    label.eq_ignore_ascii_case(&own) || spec.labels.iter().any(extra)
+    labels.find(|label| !has(label))
 }
 
-/// What is to be done for a label that makes a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ForLabel {
+/// What is to be done for a label.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ForLabel<'a> {
     /// The request is written.
-    Create,
-    /// Its jobs need this many machines, more than it wants by now.
+    Create(&'a Wanted),
+    /// Its jobs need this many machines, more than its request wants by now.
     Raise(u32),
-    /// Its workflow made it, or it wants all the machines that its jobs need.
+    /// Its workflow made the request itself, it wants all the machines that its jobs need, or no job waits.
     Nothing,
-    /// It is over while jobs wait, and a request is never opened again.
-    Over,
+    /// Jobs with it wait, and get no machine.
+    NotServed(Unserved),
 }
 
-/// Decides about the request of a label, given its record. What a workflow asked for itself is left to it. A request that
-/// rests after its maximum runtime gets machines for jobs that wait alone: those that it served are listed as running
+/// Decides about a label, given the record of its request. What a workflow asked for itself is left to it; so is a label
+/// that names no class in a run whose workflow asks for machines itself, as it may be an extra label of a class. A request
+/// that rests after its maximum runtime gets machines for jobs that wait alone: those that it served are listed as running
 /// until GitHub misses their runners.
 #[must_use]
-pub fn for_label(label: &RunLabel, wanted: &Wanted, record: Option<&Request>) -> ForLabel {
+pub fn for_label<'a>(label: &'a RunLabel, record: Option<&Request>, asks_itself: bool) -> ForLabel<'a> {
+    let refused = |why: Unserved| if label.queued > 0 { ForLabel::NotServed(why) } else { ForLabel::Nothing };
+    let wanted = match &label.verdict {
+        Ok(wanted) => wanted,
+        Err(Unserved::NoClass | Unserved::NoLabels(_)) if asks_itself => return ForLabel::Nothing,
+        Err(why) => return refused(why.clone()),
+    };
     let Some(request) = record else {
-        return if label.queued > 0 { ForLabel::Create } else { ForLabel::Nothing };
+        return if label.queued > 0 { ForLabel::Create(wanted) } else { ForLabel::Nothing };
     };
     match request.intent.asked {
         Asked::Job => {}
         Asked::Verb | Asked::Rerun | Asked::Set => return ForLabel::Nothing,
     }
-    if request.is_released() || !request.phase().wants_machines() {
-        return if label.queued > 0 { ForLabel::Over } else { ForLabel::Nothing };
+    if is_spent(request) {
+        return refused(Unserved::RequestOver(wanted.class.clone(), ended(request)));
     }
     let written = request.written.as_deref().unwrap_or(&request.intent);
     let wants = written.wanted.map_or(written.count, |wanted| wanted.min(written.count));
@@ -209,6 +317,21 @@ impl Needed {
         self.most = self.most.max(jobs);
         let over = now.saturating_sub(since) >= UNNEEDED;
         over.then(|| std::mem::take(self).most)
+    }
+}
+
+/// Returns whether a request takes no more machines.
+pub(crate) fn is_spent(request: &Request) -> bool {
+    request.is_released() || !request.phase().wants_machines()
+}
+
+/// Describes how a request that takes no more machines ended.
+pub(crate) fn ended(request: &Request) -> String {
+    let phase = request.phase();
+    let by = request.status.released_by.map_or(String::new(), |by| format!(", by {by}"));
+    match request.status.message.as_str() {
+        "" => format!("{phase}{by}"),
+        message => format!("{phase}{by}: {message}"),
     }
 }
 

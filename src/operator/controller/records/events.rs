@@ -38,6 +38,11 @@ impl Events {
         (Self { queue, metrics }, writer)
     }
 
+    /// Returns the metrics of the operator.
+    pub(crate) const fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
     /// Queues an event; never waits.
     pub(crate) fn send(&self, event: &Event) {
         if self.queue.try_send(event.to_item()).is_err() {

@@ -47,19 +47,43 @@ fn jobs_of_a_label_that_run_or_wait_for_a_runner_are_counted_within_limits() {
     }
     jobs.push(job(&["ubuntu-latest"], JobState::Queued));
     jobs.push(job(&["41-small-2"], JobState::Queued));
-    for (more, count) in [
-        (json!({}), 4),
-        (json!({"max": 3}), 3),
-        (json!({"queue": {"runLabels": true, "maxSlots": 2}}), 2),
-        (json!({"max": 1, "queue": {"runLabels": true, "maxSlots": 2}}), 1),
+    let slots = json!({"runLabels": true, "maxSlots": 2});
+    for (more, count, limit) in [
+        (json!({}), 4, None),
+        (json!({"max": 4}), 4, None),
+        (json!({"max": 3}), 3, Some(Limit::Max(3))),
+        (json!({"queue": slots}), 2, Some(Limit::MaxSlots(2))),
+        (json!({"max": 1, "queue": slots}), 1, Some(Limit::Max(1))),
     ] {
         let found = judged(&run(), &jobs, &[class("small", more)]);
         let [first, second] = found.as_slice() else { panic!("{found:?}") };
         assert_eq!((first.name.as_str(), first.jobs, first.queued), ("small", 4, 3));
-        let wanted = Wanted { name: "small".parse().unwrap(), class: "small".parse().unwrap(), count };
+        let wanted = Wanted { name: "small".parse().unwrap(), class: "small".parse().unwrap(), count, limit };
         assert_eq!(first.verdict, Ok(wanted));
         assert_eq!((second.name.as_str(), second.jobs), ("small-2", 1));
     }
+}
+
+#[test]
+fn a_job_with_labels_that_no_runner_has_keeps_no_other_from_its_machine() {
+    let runner = Some("elsewhere".to_owned());
+    let misfit = |state| job(&["self-hosted", "41-small"], state);
+    let jobs = [
+        misfit(JobState::Queued),
+        job(&["41-small"], JobState::Queued),
+        misfit(JobState::Queued),
+        WorkflowJob { runner, ..misfit(JobState::Active) },
+        job(&["41-small"], JobState::Queued),
+    ];
+    let classes = [class("small", json!({}))];
+    let why = || Unserved::MoreLabels("small".parse().unwrap(), "self-hosted".into());
+    let [label] = judged(&run(), &jobs, &classes).try_into().unwrap();
+    assert_eq!((label.jobs, label.queued, label.verdict.unwrap().count), (2, 2, 2));
+    assert_eq!(label.misfits, Some((2, why())));
+    let [label] = judged(&run(), &jobs[..1], &classes).try_into().unwrap();
+    assert_eq!((label.jobs, label.queued, label.verdict, label.misfits), (1, 1, Err(why()), None));
+    let [label] = judged(&run(), &jobs[3..], &classes).try_into().unwrap();
+    assert_eq!((label.jobs, label.misfits), (1, None), "none of them waits");
 }
 
 #[test]
@@ -71,7 +95,8 @@ fn the_longest_class_name_that_fits_counts() {
         ("41-small-1", Ok("small")),
         ("41-small-2", Ok("small-2")),
         ("41-small-2-7", Ok("small-2")),
-        ("41-big", Err(Unserved::NoClass)),
+        ("41-big", Err(Unserved::NoLabels("big".parse().unwrap()))),
+        ("41-big-1", Err(Unserved::NoLabels("big".parse().unwrap()))),
         ("41-other", Err(Unserved::NoClass)),
         ("41-", Err(Unserved::NoClass)),
         ("41-Späti", Err(Unserved::NoClass)),
@@ -117,40 +142,44 @@ fn asked(count: u32) -> Request {
     Request::asked_by_job(&key, &"small".parse().unwrap(), count, uid, at(0))
 }
 
+/// Returns a label whose request is to have this many machines.
+fn wanted(jobs: u32, queued: u32) -> RunLabel {
+    let (name, class) = ("small".parse().unwrap(), "small".parse().unwrap());
+    let verdict = Ok(Wanted { name, class, count: jobs, limit: None });
+    RunLabel { name: "small".into(), jobs, queued, verdict, misfits: None }
+}
+
 #[test]
 fn a_count_is_raised_and_never_lowered() {
-    let label =
-        |jobs, queued| RunLabel { name: "small".into(), jobs, queued, verdict: Err(Unserved::NoClass) };
-    let wants = |count| Wanted { name: "small".parse().unwrap(), class: "small".parse().unwrap(), count };
     let request = asked(2);
-    assert_eq!(for_label(&label(1, 1), &wants(1), None), ForLabel::Create);
-    assert_eq!(for_label(&label(1, 0), &wants(1), None), ForLabel::Nothing, "another runner has it");
+    let create = wanted(1, 1);
+    assert_eq!(for_label(&create, None, false), ForLabel::Create(create.verdict.as_ref().unwrap()));
+    assert_eq!(for_label(&wanted(1, 0), None, false), ForLabel::Nothing, "another runner has it");
     for (count, done) in [(1, ForLabel::Nothing), (2, ForLabel::Nothing), (3, ForLabel::Raise(3))] {
-        assert_eq!(for_label(&label(count, 1), &wants(count), Some(&request)), done);
+        assert_eq!(for_label(&wanted(count, 1), Some(&request), false), done);
     }
     let mut raised = request.clone();
     raised.raise_to(3, 3, at(1));
     raised.advance(at(1));
     assert_eq!((raised.intent.count, raised.written.as_ref().unwrap().count), (2, 3));
-    assert_eq!(for_label(&label(3, 1), &wants(3), Some(&raised)), ForLabel::Nothing, "it is written already");
+    assert_eq!(for_label(&wanted(3, 1), Some(&raised), false), ForLabel::Nothing, "it is written already");
 }
 
 #[test]
 fn what_a_workflow_asked_for_or_is_over_is_left_alone() {
-    let label = |queued| RunLabel { name: "small".into(), jobs: 3, queued, verdict: Err(Unserved::NoClass) };
-    let wants = Wanted { name: "small".parse().unwrap(), class: "small".parse().unwrap(), count: 3 };
     for asked_by in [Asked::Verb, Asked::Rerun, Asked::Set] {
         let mut request = asked(1);
         request.intent.asked = asked_by;
-        assert_eq!(for_label(&label(3), &wants, Some(&request)), ForLabel::Nothing, "{asked_by}");
+        assert_eq!(for_label(&wanted(3, 3), Some(&request), false), ForLabel::Nothing, "{asked_by}");
     }
     let mut released = asked(1);
     released.status.released_by = Some(ReleasedBy::MaxRuntime);
     let mut failed = asked(1);
-    failed.status.phase = Some(Phase::Failed);
-    for over in [released, failed] {
-        assert_eq!(for_label(&label(1), &wants, Some(&over)), ForLabel::Over);
-        assert_eq!(for_label(&label(0), &wants, Some(&over)), ForLabel::Nothing);
+    (failed.status.phase, failed.status.message) = (Some(Phase::Failed), "no capacity".into());
+    for (over, said) in [(released, "Pending, by max-runtime"), (failed, "Failed: no capacity")] {
+        let why = Unserved::RequestOver("small".parse().unwrap(), said.into());
+        assert_eq!(for_label(&wanted(1, 1), Some(&over), false), ForLabel::NotServed(why));
+        assert_eq!(for_label(&wanted(1, 0), Some(&over), false), ForLabel::Nothing, "no job waits");
     }
 }
 
@@ -194,20 +223,49 @@ fn what_a_workflow_wants_or_is_over_is_not_lowered() {
 
 #[test]
 fn a_request_that_rests_gets_machines_for_jobs_that_wait_and_begins_its_time_anew() {
-    let label =
-        |jobs, queued| RunLabel { name: "small".into(), jobs, queued, verdict: Err(Unserved::NoClass) };
-    let wants = |count| Wanted { name: "small".parse().unwrap(), class: "small".parse().unwrap(), count };
     let mut request = asked(3);
     request.status.phase = Some(Phase::Ready);
     request.want(0, at(1));
     assert!(request.rests() && request.status.lent_since.is_none());
     // GitHub lists jobs as running whose machines were taken back.
-    assert_eq!(for_label(&label(2, 0), &wants(2), Some(&request)), ForLabel::Nothing);
-    assert_eq!(for_label(&label(3, 1), &wants(3), Some(&request)), ForLabel::Raise(1));
+    assert_eq!(for_label(&wanted(2, 0), Some(&request), false), ForLabel::Nothing);
+    assert_eq!(for_label(&wanted(3, 1), Some(&request), false), ForLabel::Raise(1));
     request.raise_to(1, 1, at(2));
     assert_eq!(
         (request.intent.count, request.intent.wanted, request.status.lent_since),
         (3, Some(1), Some(at(2)))
     );
     assert_eq!(request.written, None, "the count was enough");
+}
+
+#[test]
+fn a_label_without_a_class_is_refused_unless_its_workflow_asks_itself() {
+    let small = || "small".parse::<ClassName>().unwrap();
+    for (why, itself) in [
+        (Unserved::NoClass, ForLabel::Nothing),
+        (Unserved::NoLabels(small()), ForLabel::Nothing),
+        (Unserved::Fork(small()), ForLabel::NotServed(Unserved::Fork(small()))),
+    ] {
+        let label = RunLabel { verdict: Err(why.clone()), ..wanted(1, 1) };
+        assert_eq!(for_label(&label, None, false), ForLabel::NotServed(why.clone()));
+        assert_eq!(for_label(&label, None, true), itself);
+        let runs = RunLabel { queued: 0, ..label };
+        assert_eq!(for_label(&runs, None, false), ForLabel::Nothing, "{why}: no job waits");
+    }
+}
+
+#[test]
+fn each_reason_has_a_word_of_its_own_and_names_its_class() {
+    let class = || "small".parse::<ClassName>().unwrap();
+    let all = [
+        Unserved::NoClass,
+        Unserved::NoLabels(class()),
+        Unserved::TooLong(class()),
+        Unserved::NotAdmitted(class()),
+        Unserved::Fork(class()),
+        Unserved::MoreLabels(class(), "x".into()),
+        Unserved::RequestOver(class(), "Failed".into()),
+    ];
+    assert_eq!(all.each_ref().map(Unserved::reason), Unserved::REASONS);
+    assert_eq!(all.iter().filter(|why| why.class() == Some(&class())).count(), 6);
 }

@@ -117,6 +117,7 @@ impl RunWatch {
         }
         let jobs = self.github.run_jobs(&repo.0, &repo.1, run.id, run.attempt).await?;
         let labels = run_labels(run, &repository, &jobs, known.classes.iter());
+        let asks_itself = requests.values().any(|held| held.asked == Asked::Verb);
         let made = |(key, held): &(&RequestKey, &Held)| {
             held.live && held.asked == Asked::Job && key.attempt == run.attempt
         };
@@ -128,11 +129,9 @@ impl RunWatch {
             }
         }
         for label in labels {
-            match &label.verdict {
-                Ok(wanted) => self.serve_label(run, &repository, &label, wanted).await?,
-                // A label of a request that its workflow made itself, or of one of the class's extra labels.
-                Err(Unserved::NoClass) if requests.values().any(|held| held.asked == Asked::Verb) => {}
-                Err(why) => self.not_served(run, &repository, &label, &why.to_string()),
+            self.label(run, &repository, &label, asks_itself).await?;
+            if let Some((waiting, why)) = &label.misfits {
+                self.not_served(run, &repository, &label.name, *waiting, why);
             }
         }
         if let Some(seen) = self.memory.seen.get_mut(repo) {
@@ -141,28 +140,33 @@ impl RunWatch {
         Ok(())
     }
 
-    /// Writes or raises the request of a label.
-    async fn serve_label(
+    /// Writes or raises the request of a label, or reports why its jobs get no machine.
+    async fn label(
         &mut self,
         run: &WorkflowRun,
         repository: &Repository,
         label: &RunLabel,
-        wanted: &Wanted,
+        asks_itself: bool,
     ) -> Result<(), StoreError> {
-        let key = key_of(run, repository, &wanted.name);
-        let record = self.request(&key).await?;
-        match (for_label(label, wanted, record.as_ref()), record) {
-            (ForLabel::Create, _) => self.create(run, &key, label, wanted).await,
-            (ForLabel::Raise(count), Some(request)) => {
-                self.change(&request, |next, now| next.raise_to(count, count, now)).await
+        let wanted = label.verdict.as_ref().ok();
+        let key = wanted.map(|wanted| key_of(run, repository, &wanted.name));
+        let record = match &key {
+            Some(key) => self.request(key).await?,
+            None => None,
+        };
+        match (for_label(label, record.as_ref(), asks_itself), key, &record) {
+            (ForLabel::Create(wanted), Some(key), _) => self.create(run, &key, label, wanted).await,
+            (ForLabel::Raise(count), _, Some(request)) => {
+                self.change(request, |next, now| next.raise_to(count, count, now)).await
             }
-            (ForLabel::Nothing, Some(request)) => self.lower(run, &request, wanted.count).await,
-            (ForLabel::Over, Some(request)) => {
-                let why = format!("its request is over ({})", said(&request));
-                self.not_served(run, repository, label, &why);
+            (ForLabel::NotServed(why), ..) => {
+                self.not_served(run, repository, &label.name, label.queued, &why);
                 Ok(())
             }
-            (ForLabel::Raise(_) | ForLabel::Over | ForLabel::Nothing, None) => Ok(()),
+            (ForLabel::Nothing, _, Some(request)) => {
+                self.lower(run, request, wanted.map_or(0, |wanted| wanted.count)).await
+            }
+            (ForLabel::Create(_), None, _) | (ForLabel::Raise(_) | ForLabel::Nothing, _, None) => Ok(()),
         }
     }
 
@@ -223,17 +227,21 @@ impl RunWatch {
         }
     }
 
-    /// Reports once per attempt and label that its jobs get no machines.
-    fn not_served(&mut self, run: &WorkflowRun, repository: &Repository, label: &RunLabel, why: &str) {
-        if label.queued == 0 {
-            return;
-        }
-        let name = RequestName::parse(&label.name).unwrap_or_else(|_| RequestName::default_name());
+    /// Reports once per attempt, label and reason that queued jobs get no machines.
+    fn not_served(
+        &mut self,
+        run: &WorkflowRun,
+        repository: &Repository,
+        label: &str,
+        queued: u32,
+        why: &Unserved,
+    ) {
+        let name = RequestName::parse(label).unwrap_or_else(|_| RequestName::default_name());
         let key = key_of(run, repository, &name);
-        if self.memory.settled.insert((key.clone(), label.name.clone())) {
-            let message =
-                format!("{} queued jobs wait for the label {}-{}: {why}", label.queued, run.id, label.name);
+        if self.memory.settled.insert((key.clone(), format!("{label} {}", why.reason()))) {
+            let message = format!("{queued} queued jobs wait for the label {}-{label}: {why}", run.id);
             self.report(&key, EventType::Warning, "JobNotServed", message);
+            self.events.metrics().jobs_not_served(why, queued);
         }
     }
 }
@@ -250,13 +258,5 @@ impl Memory {
         };
         self.settled.retain(|(key, _)| known.of_run(key).is_some() || open(key));
         self.failed_at.retain(|run, _| known.runs.values().any(|runs| runs.contains_key(run)));
-    }
-}
-
-fn said(request: &Request) -> String {
-    let phase = request.phase();
-    match request.status.message.as_str() {
-        "" => phase.to_string(),
-        message => format!("{phase}: {message}"),
     }
 }
