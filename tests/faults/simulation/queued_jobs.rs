@@ -116,7 +116,12 @@ impl Jobs {
 impl JobBell for Services {
     async fn queued(&self) -> Result<JobRings, QueueError> {
         self.queue("jobs", "", async {
-            sleep(Duration::from_secs(1)).await;
+            for _ in 0..20 {
+                sleep(Duration::from_secs(1)).await;
+                if !self.0.world.jobs.rings.lock().unwrap().is_empty() {
+                    break;
+                }
+            }
             let rings = std::mem::take(&mut *self.0.world.jobs.rings.lock().unwrap());
             Ok(JobRings { rings, ignored: 0 })
         })
