@@ -140,7 +140,7 @@ impl<'a> Judged<'a> {
         let own = job.labels.iter().find_map(|label| of_run(label, &id));
         let own = own.map(|rest| base(rest).to_ascii_lowercase());
         match self.labels.iter().find(|label| Some(&label.name) == own.as_ref()) {
-            Some(label) => self.by_label(label),
+            Some(label) => self.misfit(job, label).unwrap_or_else(|| self.by_label(label)),
             None => self.by_no_label(job, &id),
         }
     }
@@ -176,6 +176,15 @@ impl<'a> Judged<'a> {
             Some(why) => JobFate { request: Some(request.id.clone()), ..unserved(&why) },
             None => self.served(request, None),
         }
+    }
+
+    /// Judges a job that wants further labels, which no runner of the class that its label names has.
+    fn misfit(&self, job: &WorkflowJob, label: &RunLabel) -> Option<JobFate> {
+        let wanted = label.verdict.as_ref().ok()?;
+        let spec = &self.yard.pool(&wanted.class)?.spec;
+        let own = format!("{}-{}", self.run.id, label.name);
+        let lacks = lacking(spec, &own, job.labels.iter().map(String::as_str))?;
+        Some(unserved(&Unserved::MoreLabels(wanted.class.clone(), lacks.to_owned())))
     }
 
     /// Judges a job by its label, as the operator does.

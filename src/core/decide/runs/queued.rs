@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::{Asked, ClassName, PoolSpec, Repository, Request, RequestKey, RequestName, RunId, of_run};
+use crate::model::{
+    Asked, ClassName, PoolSpec, Queue, Repository, Request, RequestKey, RequestName, RunId, of_run,
+};
 use crate::ports::github::{JobState, WorkflowJob, WorkflowRun};
 
 /// A label of a run that jobs have which run or wait for a runner, and what becomes of it.
@@ -11,12 +13,14 @@ use crate::ports::github::{JobState, WorkflowJob, WorkflowRun};
 pub struct RunLabel {
     /// The part of the label behind the run id, in lower case and without a class's extra label.
     pub name: String,
-    /// The jobs that have it and run or wait for a runner.
+    /// The jobs that have it and run or wait for a runner, but for misfits.
     pub jobs: u32,
     /// Those of them that wait for a runner.
     pub queued: u32,
     /// The request that it makes, or why it makes none.
     pub verdict: Result<Wanted, Unserved>,
+    /// Where it makes one: how many further jobs wait that no runner of it can run, and why.
+    pub misfits: Option<(u32, Unserved)>,
 }
 
 /// The request that a label makes.
@@ -120,12 +124,10 @@ impl Unserved {
     }
 }
 
-/// Where the jobs of a label are gathered.
-#[derive(Default)]
+/// A job of a label.
 struct Gathered<'a> {
-    jobs: u32,
-    queued: u32,
-    /// The labels that jobs want beside it.
+    waits: bool,
+    /// The labels that it wants beside that.
     more: Vec<&'a str>,
 }
 
@@ -141,29 +143,63 @@ pub fn run_labels<'a>(
     classes: impl Iterator<Item = &'a PoolSpec> + Clone,
 ) -> Vec<RunLabel> {
     let id = run_id(run);
-    let mut found: BTreeMap<String, Gathered<'_>> = BTreeMap::new();
+    let mut found: BTreeMap<String, Vec<Gathered<'_>>> = BTreeMap::new();
     for job in jobs {
         let waits = match job.state {
-            JobState::Queued => 1,
-            JobState::Active if job.runner.is_some() => 0,
+            JobState::Queued => true,
+            JobState::Active if job.runner.is_some() => false,
             // An active job without a runner waits for an approval, or for another run.
             JobState::Active | JobState::Succeeded | JobState::Failed | JobState::Ended => continue,
         };
         let Some(own) = job.labels.iter().find_map(|label| of_run(label, &id)) else { continue };
         let own = base(own);
-        let gathered = found.entry(own.to_ascii_lowercase()).or_default();
-        gathered.jobs += 1;
-        gathered.queued += waits;
         let more = job.labels.iter().map(String::as_str).filter(|label| of_run(label, &id) != Some(own));
-        gathered.more.extend(more);
+        let more = more.collect();
+        found.entry(own.to_ascii_lowercase()).or_default().push(Gathered { waits, more });
     }
-    let judged = found.into_iter().map(|(name, gathered)| RunLabel {
-        jobs: gathered.jobs,
-        queued: gathered.queued,
-        verdict: verdict(run, repository, &name, &gathered, classes.clone()),
-        name,
-    });
+    let judged = found.into_iter().map(|(name, jobs)| judge(run, repository, name, jobs, classes.clone()));
     judged.collect()
+}
+
+/// Judges a label with its jobs: one whose further labels no runner has does not keep the others from machines.
+fn judge<'a>(
+    run: &WorkflowRun,
+    repository: &Repository,
+    name: String,
+    jobs: Vec<Gathered<'_>>,
+    classes: impl Iterator<Item = &'a PoolSpec>,
+) -> RunLabel {
+    let count = |jobs: &[Gathered<'_>]| number(jobs.len());
+    let waiting = |jobs: &[Gathered<'_>]| number(jobs.iter().filter(|job| job.waits).count());
+    let refused = |why: Unserved, name: String, jobs: &[Gathered<'_>]| RunLabel {
+        jobs: count(jobs),
+        queued: waiting(jobs),
+        verdict: Err(why),
+        misfits: None,
+        name,
+    };
+    let (spec, queue, request) = match serving(run, repository, &name, classes) {
+        Ok(serving) => serving,
+        Err(why) => return refused(why, name, &jobs),
+    };
+    let (class, own) = (&spec.resource_class, format!("{}-{name}", run.id));
+    let lacks = |job: &Gathered<'_>| lacking(spec, &own, job.more.iter().copied()).map(str::to_owned);
+    let more = jobs.iter().find_map(lacks).map(|label| Unserved::MoreLabels(class.clone(), label));
+    let (fit, misfit): (Vec<_>, Vec<_>) = jobs.into_iter().partition(|job| lacks(job).is_none());
+    if let (Some(why), true) = (&more, fit.is_empty()) {
+        return refused(why.clone(), name, &misfit);
+    }
+    let (max, slots) = (spec.max.max(1), queue.max_slots.max(1));
+    let most = if slots < max { Limit::MaxSlots(slots) } else { Limit::Max(max) };
+    let jobs = count(&fit);
+    let limit = Some(most).filter(|_| jobs > max.min(slots));
+    let wanted = Wanted { name: request, class: class.clone(), count: jobs.min(max).min(slots), limit };
+    let misfits = more.map(|why| (waiting(&misfit), why)).filter(|(waiting, _)| *waiting > 0);
+    RunLabel { jobs, queued: waiting(&fit), verdict: Ok(wanted), misfits, name }
+}
+
+fn number(jobs: usize) -> u32 {
+    u32::try_from(jobs).unwrap_or(u32::MAX)
 }
 
 /// Returns the id of a run as the records have it.
@@ -176,13 +212,13 @@ pub(crate) fn base(rest: &str) -> &str {
     rest.split('.').next().unwrap_or(rest)
 }
 
-fn verdict<'a>(
+/// Returns the class that serves a label of this run, with its settings and the name of the request.
+fn serving<'a>(
     run: &WorkflowRun,
     repository: &Repository,
     rest: &str,
-    gathered: &Gathered<'_>,
     classes: impl Iterator<Item = &'a PoolSpec>,
-) -> Result<Wanted, Unserved> {
+) -> Result<(&'a PoolSpec, &'a Queue, RequestName), Unserved> {
     // `small-1` is class `small-1` where that serves labels, and else the first machine of class `small`.
     let rank = |spec: &&PoolSpec| (spec.serves_labels().is_some(), spec.resource_class.as_str().len());
     let spec = classes.filter(|spec| spec.is_named_by(rest)).max_by_key(rank).ok_or(Unserved::NoClass)?;
@@ -196,14 +232,7 @@ fn verdict<'a>(
     if !run.own && !queue.forks {
         return Err(Unserved::Fork(class));
     }
-    let own = format!("{}-{rest}", run.id);
-    if let Some(label) = lacking(spec, &own, gathered.more.iter().copied()) {
-        return Err(Unserved::MoreLabels(class, label.to_owned()));
-    }
-    let (max, slots) = (spec.max.max(1), queue.max_slots.max(1));
-    let most = if slots < max { Limit::MaxSlots(slots) } else { Limit::Max(max) };
-    let limit = Some(most).filter(|_| gathered.jobs > max.min(slots));
-    Ok(Wanted { name, class, count: gathered.jobs.min(max).min(slots), limit })
+    Ok((spec, queue, name))
 }
 
 /// Returns the first of a job's labels that the runners of a request with the label `own` lack.

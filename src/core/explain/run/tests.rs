@@ -86,6 +86,9 @@ fn a_queued_job_that_gets_no_machine_is_told_by_the_operators_reason() {
     assert!(told.message.contains("Released, by max-runtime: lent for 6h"), "{}", told.message);
     let more = job(&["self-hosted", "41-linux"], JobState::Queued, None);
     assert_eq!(fate(&serving(json!({})), more).reason, "MoreLabels");
+    let both = [queued("41-linux"), job(&["self-hosted", "41-linux"], JobState::Queued, None)];
+    let told = fates_of(&serving(json!({})), &run(), RunState::Active { attempt: 1 }, &both);
+    assert_eq!(told.iter().map(|one| one.reason).collect::<Vec<_>>(), ["NotAskedYet", "MoreLabels"]);
     let fork = WorkflowRun { own: false, ..run() };
     let state = RunState::Active { attempt: 1 };
     assert_eq!(fates_of(&serving(json!({})), &fork, state, &[queued("41-linux")])[0].reason, "Fork");

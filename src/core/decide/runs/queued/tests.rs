@@ -65,6 +65,28 @@ fn jobs_of_a_label_that_run_or_wait_for_a_runner_are_counted_within_limits() {
 }
 
 #[test]
+fn a_job_with_labels_that_no_runner_has_keeps_no_other_from_its_machine() {
+    let runner = Some("elsewhere".to_owned());
+    let misfit = |state| job(&["self-hosted", "41-small"], state);
+    let jobs = [
+        misfit(JobState::Queued),
+        job(&["41-small"], JobState::Queued),
+        misfit(JobState::Queued),
+        WorkflowJob { runner, ..misfit(JobState::Active) },
+        job(&["41-small"], JobState::Queued),
+    ];
+    let classes = [class("small", json!({}))];
+    let why = || Unserved::MoreLabels("small".parse().unwrap(), "self-hosted".into());
+    let [label] = judged(&run(), &jobs, &classes).try_into().unwrap();
+    assert_eq!((label.jobs, label.queued, label.verdict.unwrap().count), (2, 2, 2));
+    assert_eq!(label.misfits, Some((2, why())));
+    let [label] = judged(&run(), &jobs[..1], &classes).try_into().unwrap();
+    assert_eq!((label.jobs, label.queued, label.verdict, label.misfits), (1, 1, Err(why()), None));
+    let [label] = judged(&run(), &jobs[3..], &classes).try_into().unwrap();
+    assert_eq!((label.jobs, label.misfits), (1, None), "none of them waits");
+}
+
+#[test]
 fn the_longest_class_name_that_fits_counts() {
     let classes =
         [class("small", json!({})), class("small-2", json!({})), class("big", json!({"queue": {}}))];
@@ -124,7 +146,7 @@ fn asked(count: u32) -> Request {
 fn wanted(jobs: u32, queued: u32) -> RunLabel {
     let (name, class) = ("small".parse().unwrap(), "small".parse().unwrap());
     let verdict = Ok(Wanted { name, class, count: jobs, limit: None });
-    RunLabel { name: "small".into(), jobs, queued, verdict }
+    RunLabel { name: "small".into(), jobs, queued, verdict, misfits: None }
 }
 
 #[test]

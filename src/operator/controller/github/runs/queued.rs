@@ -92,6 +92,9 @@ impl RunWatch {
         let asks_itself = requests.values().any(|held| held.asked == Asked::Verb);
         for label in run_labels(run, &repository, &jobs, known.classes.iter()) {
             self.label(run, &repository, &label, asks_itself).await?;
+            if let Some((waiting, why)) = &label.misfits {
+                self.not_served(run, &repository, &label.name, *waiting, why);
+            }
         }
         if let Some(seen) = self.memory.seen.get_mut(repo) {
             seen.read(run.id);
@@ -125,7 +128,7 @@ impl RunWatch {
                 }
             }
             (ForLabel::NotServed(why), ..) => {
-                self.not_served(run, repository, label, &why);
+                self.not_served(run, repository, &label.name, label.queued, &why);
                 Ok(())
             }
             (ForLabel::Create(_), None, _) | (ForLabel::Raise(_), _, None) | (ForLabel::Nothing, ..) => {
@@ -163,15 +166,21 @@ impl RunWatch {
         }
     }
 
-    /// Reports once per attempt and label that its jobs get no machines.
-    fn not_served(&mut self, run: &WorkflowRun, repository: &Repository, label: &RunLabel, why: &Unserved) {
-        let name = RequestName::parse(&label.name).unwrap_or_else(|_| RequestName::default_name());
+    /// Reports once per attempt, label and reason that queued jobs get no machines.
+    fn not_served(
+        &mut self,
+        run: &WorkflowRun,
+        repository: &Repository,
+        label: &str,
+        queued: u32,
+        why: &Unserved,
+    ) {
+        let name = RequestName::parse(label).unwrap_or_else(|_| RequestName::default_name());
         let key = key_of(run, repository, &name);
-        if self.memory.settled.insert((key.clone(), label.name.clone())) {
-            let message =
-                format!("{} queued jobs wait for the label {}-{}: {why}", label.queued, run.id, label.name);
+        if self.memory.settled.insert((key.clone(), format!("{label} {}", why.reason()))) {
+            let message = format!("{queued} queued jobs wait for the label {}-{label}: {why}", run.id);
             self.report(&key, EventType::Warning, "JobNotServed", message);
-            self.events.metrics().jobs_not_served(why, label.queued);
+            self.events.metrics().jobs_not_served(why, queued);
         }
     }
 }

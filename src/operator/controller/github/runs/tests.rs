@@ -359,6 +359,16 @@ async fn a_label_that_gets_no_machines_is_reported_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_job_that_no_runner_fits_is_reported_and_the_others_of_its_label_get_machines() {
+    let bench = watching(vec![class(json!({}))], vec![]);
+    bench.queue(41, &["self-hosted", "41-small"]);
+    bench.queue(41, &["41-small"]);
+    tokio::time::sleep(20 * EVERY).await;
+    let [request] = bench.requests().try_into().unwrap();
+    assert_eq!((request.intent.count, bench.events("JobNotServed")), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_request_that_is_over_is_not_opened_again() {
     let mut over = item("acme/web", 41, "Failed", 3);
     over.extend(stored(json!({"sk": "request#small#1", "name": "small", "asked": "job"})));
