@@ -29,7 +29,6 @@ mod interruption;
 mod liveness;
 mod pooled;
 mod released;
-mod retire;
 mod running;
 mod starting;
 mod terminating;

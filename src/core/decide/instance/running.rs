@@ -8,6 +8,8 @@ use crate::model::{Reason, Signal, Threshold, after};
 
 use super::MachineView;
 
+mod retire;
+
 /// How much later than its current value the deadline of a machine may stay, where its request was ready long before it
 /// had to be: the deadline matters only where no operator releases the request.
 const LATE_AT_MOST: Duration = Duration::from_secs(3600);

@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use crate::decide::instance::{MachineView, fresh};
 use crate::decide::{AtGitHub, Note, Plan, Planned, StaleRunners, Step};
 use crate::model::{Cause, Instance, InstanceId, Life, Phase, Request, RetireReport, after, millis};
-
-use super::{MachineView, fresh};
 
 /// How long after the question the runner is removed at GitHub. Its agent keeps it suspended for 20 s from its answer on,
 /// which comes later than the question; the rest is for the call.
@@ -67,7 +66,7 @@ impl MachineView<'_> {
     }
 
     /// Returns when to look again at a machine that is to be given back.
-    pub(super) fn asked_until(&self) -> Option<Timestamp> {
+    pub(in crate::decide::instance) fn asked_until(&self) -> Option<Timestamp> {
         self.request_with_too_many()?;
         match self.question() {
             Question::Put(until) | Question::Rests(until) => Some(until),
