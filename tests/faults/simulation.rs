@@ -252,7 +252,7 @@ fn no_request_fails_or_waits_for_what_its_neighbours_do() {
 }
 
 /// Seeds of queued jobs in every run of the tests.
-const QUEUED_JOBS: u64 = 24;
+const QUEUED_JOBS: u64 = 12;
 
 /// L16, S39, S40: jobs that name a class by their label get machines whatever is lost or late, none that has begun is
 /// ended, and nobody else's label makes a request.
