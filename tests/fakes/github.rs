@@ -68,6 +68,9 @@ struct Site {
     outages: BTreeMap<&'static str, GitHubError>,
     /// What every call about the runs of an owner (`acme`) or a repository (`acme/web`) meets.
     outages_in: BTreeMap<String, GitHubError>,
+    /// The last answer to each question that is asked again and again, and how often an answer differed from it.
+    answers: BTreeMap<String, String>,
+    differed: BTreeMap<&'static str, u64>,
     /// How often each verb was called about the runs of each repository.
     calls_in: BTreeMap<String, BTreeMap<&'static str, u64>>,
 }
@@ -76,6 +79,15 @@ impl Site {
     fn number(&mut self) -> u64 {
         self.numbers += 1;
         self.numbers
+    }
+
+    /// Notes an answer, which GitHub counts only where it differs from the last one to the same question.
+    fn answers(&mut self, verb: &'static str, question: &str, answer: &impl std::fmt::Debug) {
+        let (question, answer) = (format!("{verb} {question}"), format!("{answer:?}"));
+        if self.answers.get(&question) != Some(&answer) {
+            *self.differed.entry(verb).or_default() += 1;
+            self.answers.insert(question, answer);
+        }
     }
 
     fn add(
@@ -295,6 +307,11 @@ impl FakeGitHub {
         locked(&self.0.site).calls.clone()
     }
 
+    /// How often the lists of runs and of jobs differed from what was listed before: GitHub counts no other call of those.
+    pub fn differed(&self) -> BTreeMap<&'static str, u64> {
+        locked(&self.0.site).differed.clone()
+    }
+
     /// How often each verb was called about the runs of this repository (`acme/web`), refused calls included.
     pub fn calls_in(&self, repository: &str) -> BTreeMap<&'static str, u64> {
         locked(&self.0.site).calls_in.get(repository).cloned().unwrap_or_default()
@@ -494,7 +511,16 @@ impl GitHub for FakeGitHub {
                 }),
                 RunState::Completed { .. } => None,
             });
-            Ok(open.collect())
+            let open: Vec<WorkflowRun> = open.collect();
+            // Each state has a list of its own at GitHub.
+            let waits =
+                |run: &&WorkflowRun| site.waiting.contains(&(owner.to_owned(), name.to_owned(), run.id));
+            let (waiting, running): (Vec<_>, Vec<_>) = open.iter().partition(waits);
+            site.answers("open_runs", &format!("{owner}/{name} running"), &running);
+            if listed == Listed::Open {
+                site.answers("open_runs", &format!("{owner}/{name} waiting"), &waiting);
+            }
+            Ok(open)
         })
     }
 
@@ -512,6 +538,7 @@ impl GitHub for FakeGitHub {
             }
             let mut jobs = site.jobs.get(&run).and_then(|of| of.get(&attempt)).cloned().unwrap_or_default();
             jobs.retain(|job| !site.lists_only_what_runs || job.attempt == attempt);
+            site.answers("run_jobs", &format!("{owner}/{name}/{run_id}/{attempt}"), &jobs);
             Ok(jobs)
         })
     }

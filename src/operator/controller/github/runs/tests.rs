@@ -9,6 +9,7 @@ use crate::model::{Asked, Item, Pool, PoolSpec, Reading, Record as _, RecordId, 
 use crate::ports::github::{JobState, WorkflowJob};
 use crate::yard::{Now, Observation, Yard};
 
+mod budget;
 mod rings;
 
 const EVERY: Duration = Duration::from_secs(60);
