@@ -56,6 +56,10 @@ pub(super) struct Schedule {
     due: BTreeMap<Look, Duration>,
     /// When each repository was looked at last.
     last: BTreeMap<Repo, Duration>,
+    /// The repositories that rang since they were looked at.
+    rung: BTreeSet<Repo>,
+    /// Whether the next turn is that of the longest overdue, because the last one was that of a repository that rang.
+    overdue_next: bool,
     /// The accounts that are paused after a lookup failed.
     rests: Rests,
     /// Until when nothing is looked up: the table did not respond.
@@ -67,7 +71,7 @@ pub(super) struct Schedule {
 impl Schedule {
     /// Drops everything, because this operator no longer leads.
     pub(super) fn clear(&mut self) {
-        (self.due, self.last) = (BTreeMap::new(), BTreeMap::new());
+        (self.due, self.last, self.rung) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
     }
 
     /// Schedules new lookups, spread over the interval, and drops all others.
@@ -75,25 +79,31 @@ impl Schedule {
         self.rests.forget(now);
         self.due.retain(|look, _| looks.contains(look));
         self.last.retain(|repo, _| self.due.contains_key(&Look::Repository(repo.clone())));
+        self.rung.retain(|repo| self.due.contains_key(&Look::Repository(repo.clone())));
         let count = u32::try_from(looks.len()).unwrap_or(u32::MAX).max(1);
         for (place, look) in (0..).zip(looks) {
             self.due.entry(look).or_insert_with(|| now + every / count * place);
         }
     }
 
-    /// Returns the lookup that is the longest overdue; one that fails again and again queues behind the others.
+    /// Returns the lookup that is the longest overdue; one that fails again and again queues behind the others. Every
+    /// second turn is that of a repository that rang: its jobs wait, and no flood of rings keeps the others waiting.
     pub(super) fn next(&self, now: Duration) -> Option<Look> {
         if now < self.rest.max(self.paced) {
             return None;
         }
-        let ready = self.due.iter().filter(|(look, at)| **at <= now && !self.rests.has(look.owner(), now));
-        ready.min_by_key(|(_, at)| **at).map(|(look, _)| look.clone())
+        let ready = || self.due.iter().filter(|(look, at)| **at <= now && !self.rests.has(look.owner(), now));
+        let rung = ready().filter(|(look, _)| self.rang(look) && !self.overdue_next);
+        let first = rung.min_by_key(|(_, at)| **at).or_else(|| ready().min_by_key(|(_, at)| **at));
+        first.map(|(look, _)| look.clone())
     }
 
     /// Sets when a lookup is made again.
     pub(super) fn again(&mut self, look: Look, now: Duration, wait: Duration) {
         self.paced = now + TICK;
+        self.overdue_next = self.rang(&look) && !self.overdue_next;
         if let Look::Repository(repo) = &look {
+            self.rung.remove(repo);
             self.last.insert(repo.clone(), now);
         }
         self.due.insert(look, now + wait);
@@ -102,8 +112,16 @@ impl Schedule {
     /// Looks at a repository at once, because a job of it was queued, and at most once in two seconds.
     pub(super) fn ring(&mut self, repo: Repo, now: Duration) {
         let soonest = self.last.get(&repo).map_or(now, |last| now.max(*last + RUNG));
+        self.rung.insert(repo.clone());
         let due = self.due.entry(Look::Repository(repo)).or_insert(soonest);
         *due = soonest.min(*due);
+    }
+
+    fn rang(&self, look: &Look) -> bool {
+        match look {
+            Look::Repository(repo) => self.rung.contains(repo),
+            Look::Lost(_) => false,
+        }
     }
 
     /// Returns whether a repository is looked at anyway.
@@ -177,5 +195,24 @@ mod tests {
         schedule.again(look("web"), RUNG, EVERY);
         assert_eq!(schedule.next(RUNG), None, "not two at once");
         assert_eq!(schedule.next(RUNG + TICK), Some(look("new")), "one that was not known is looked at, too");
+    }
+
+    /// Repositories that ring again and again and one that never does, all of them overdue.
+    #[test]
+    fn every_second_turn_is_that_of_a_repository_that_rang() {
+        let (mut schedule, names) = (Schedule::default(), ["a", "b", "c", "d", "e", "f"]);
+        schedule.follow(names.map(look).into(), EVERY, Duration::ZERO);
+        let mut now = 2 * EVERY;
+        let mut seen = Vec::new();
+        for _ in 0..6 {
+            for name in ["e", "f"] {
+                schedule.ring(("acme".into(), name.into()), now);
+            }
+            now += RUNG;
+            let next = schedule.next(now).unwrap();
+            schedule.again(next.clone(), now, EVERY);
+            seen.push(next);
+        }
+        assert_eq!(seen, ["e", "a", "f", "b", "e", "c"].map(look));
     }
 }
