@@ -494,6 +494,31 @@ async fn a_runner_with_a_job_is_not_suspended_and_one_without_serves_again() {
     assert_eq!(host.execute(stop).await, TaskOutcome::Stopped { registered: true });
 }
 
+/// GitHub acquires a job for a listener, and the listener is suspended before it has read the answer.
+#[tokio::test]
+async fn a_runner_with_an_answer_that_it_has_not_read_is_not_suspended() {
+    let github = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = github.local_addr().unwrap().port();
+    let polls = move |_: &Path| {
+        format!(
+            "#!/bin/bash\nexec 3<>/dev/tcp/127.0.0.1/{port}\necho 'Listening for Jobs'\n\
+             while :; do sleep 0.02; done\n"
+        )
+    };
+    let yard = TestHost::new(config_script, polls);
+    let id = unique("unread");
+    let (host, claim) = (yard.host(), claim(&id));
+    let runner = listening(&host, &claim).await;
+    let (mut connection, _) = github.accept().unwrap();
+    let freeze = || host.execute(Task::Freeze { claim: claim.clone(), runner });
+    assert_eq!(freeze().await, TaskOutcome::Frozen { busy: false });
+    std::io::Write::write_all(&mut connection, b"a job").unwrap();
+    assert_eq!(freeze().await, TaskOutcome::Frozen { busy: true });
+    assert!(of_claim(&id).iter().all(|process| !process.stopped), "everything runs on");
+    let stop = Task::Stop { claim: claim.clone(), runner: Some(runner), since: None };
+    assert_eq!(host.execute(stop).await, TaskOutcome::Stopped { registered: true });
+}
+
 #[tokio::test]
 async fn a_job_that_tampers_with_the_runner_cannot_touch_its_removal() {
     let tampers = |calls: &Path| {

@@ -26,7 +26,10 @@ pub(super) fn task(
     }
     match &served.retire {
         Some(Retire { busy: None, .. }) => Task::Freeze { claim, runner },
-        Some(retire) if view.now < retire.until => Task::Frozen { claim },
+        Some(retire) if retire.is_suspended(view.now) => {
+            served.retry_at = Some(retire.until);
+            Task::Frozen { claim }
+        }
         Some(_) | None => {
             served.retry_at = None;
             Task::Serve { claim, runner }

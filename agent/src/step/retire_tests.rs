@@ -57,19 +57,36 @@ fn report(at: &str, busy: bool) -> RetireReport {
 }
 
 #[test]
-fn a_runner_without_a_job_stays_suspended_for_twenty_seconds_and_serves_again() {
+fn a_runner_without_a_job_stays_suspended_for_thirty_seconds_and_serves_again() {
     let (first, local) = (asked(Some(FIRST)), listening());
     assert_eq!(task(&asked(None), &local, NOW), "serve i-1.4");
     assert_eq!((task(&first, &local, NOW), told(&first, &local)), ("freeze i-1.4".to_owned(), None));
     let frozen = ends(&first, &local, TaskOutcome::Frozen { busy: false });
     assert_eq!(told(&first, &frozen), Some(report(FIRST, false)));
-    assert_eq!(frozen.retry_at(), Some(NOW + Duration::from_secs(20)), "the loop wakes by itself");
+    let wakes = |local: &Local| judged(&first, local, NOW).local.retry_at();
+    assert_eq!(wakes(&frozen), Some(NOW + Duration::from_secs(30)), "the loop wakes by itself");
     let last = Duration::from_millis(19_999);
     assert_eq!(task(&first, &frozen, NOW + last), "frozen i-1.4");
     // The operator did not come: the runner goes on, and the question stays answered.
-    let over = judged(&first, &frozen, NOW + Duration::from_secs(20));
+    let over = judged(&first, &frozen, NOW + Duration::from_secs(30));
     assert_eq!((format!("{:?}", over.task), over.local.retry_at()), ("serve i-1.4".to_owned(), None));
     assert_eq!(over.status.retire, Some(report(FIRST, false)));
+}
+
+#[test]
+fn a_suspended_runner_goes_on_after_a_restart_of_the_agent_and_after_a_boot() {
+    let first = asked(Some(FIRST));
+    let frozen = ends(&first, &listening(), TaskOutcome::Frozen { busy: false });
+    let stored = serde_json::to_string(&frozen).unwrap();
+    let restarted: Local = serde_json::from_str(&stored).unwrap();
+    assert_eq!(restarted.retry_at(), None, "it is not stored");
+    for sight in [&first, &Sight::Absent] {
+        let effects = judged(sight, &restarted, NOW + Duration::from_secs(5));
+        assert_eq!(format!("{:?}", effects.task), "frozen i-1.4");
+        assert_eq!(effects.local.retry_at(), Some(NOW + Duration::from_secs(30)), "the loop wakes by itself");
+    }
+    // Time is counted from the boot on: what it said before means nothing.
+    assert_eq!(task(&first, &restarted, Duration::from_secs(3)), "serve i-1.4");
 }
 
 #[test]
@@ -91,7 +108,7 @@ fn a_runner_with_a_job_serves_on_and_each_question_is_answered_once() {
 fn a_missing_record_changes_nothing_and_a_release_ends_a_suspended_runner() {
     let frozen = ends(&asked(Some(FIRST)), &listening(), TaskOutcome::Frozen { busy: false });
     assert_eq!(task(&Sight::Absent, &frozen, NOW), "frozen i-1.4");
-    assert_eq!(task(&Sight::Absent, &frozen, NOW + Duration::from_secs(20)), "serve i-1.4");
+    assert_eq!(task(&Sight::Absent, &frozen, NOW + Duration::from_secs(30)), "serve i-1.4");
     let record = with(instance("idle", "", "i-1.4"), "retireAskedAt", FIRST.to_owned());
     let released = judged(&Sight::of(Some(&record)), &frozen, NOW);
     assert_eq!((format!("{:?}", released.task), released.status.retire), ("stop i-1.4".to_owned(), None));
@@ -102,7 +119,7 @@ fn a_missing_record_changes_nothing_and_a_release_ends_a_suspended_runner() {
 fn a_runner_that_was_removed_and_not_released_is_registered_anew() {
     let first = asked(Some(FIRST));
     let frozen = ends(&first, &listening(), TaskOutcome::Frozen { busy: false });
-    let over = judged(&first, &frozen, NOW + Duration::from_secs(20)).local;
+    let over = judged(&first, &frozen, NOW + Duration::from_secs(30)).local;
     let end = RunnerEnd::Forgotten("deleted".into());
     let lost = ends(&first, &over, TaskOutcome::Ended { worked: false, end });
     let effects = judged(&first, &lost, NOW);
