@@ -28,7 +28,7 @@ pub use packages::{first_end, runner_support};
 pub use plan::{Plan, Wait, WaitReason};
 pub use runs::is_over;
 pub use runs::queued::{ForLabel, Limit, Needed, RunLabel, Unserved, Wanted, for_label, key_of, run_labels};
-pub(crate) use runs::queued::{base, ended, is_spent, lacking};
+pub(crate) use runs::queued::{base, ended, lacking};
 pub use runs::rerun::{Rerun, failed_with, rerun};
 pub use schedule::{Ahead, Effective, ahead, check as check_schedule, effective};
 

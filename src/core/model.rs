@@ -71,7 +71,7 @@ pub use record::{Reading, Record, SCHEMA, Unreadable, Versioned, read};
 pub use request::job_ring::{JobRing, LARGEST_JOB_RING, NotAJobRing, read_job_ring};
 pub use request::{
     Asked, Desired, Intent, LONGEST_RUNTIME_MINUTES, LONGEST_TIMEOUT_SECONDS, NewIntent, Phase, ReleasedBy,
-    Request, Status, TIMEOUT_SECONDS, UNWATCHED_RUNTIME_MINUTES, WATCHED_RUNTIME_MINUTES, label, release,
-    runner_name,
+    Request, Status, TIMEOUT_SECONDS, UNWATCHED_RUNTIME_MINUTES, WATCHED_RUNTIME_MINUTES, claim_of_runner,
+    label, machine_of_runner, release, runner_name,
 };
 pub use timing::Timing;

@@ -2,13 +2,13 @@
 //! the requests of their labels ([`crate::decide::for_label`]).
 
 use crate::decide::{
-    ForLabel, Limit, RunLabel, Unserved, base, ended, for_label, is_spent, key_of, lacking, run_labels,
+    ForLabel, Limit, RunLabel, Unserved, base, ended, for_label, key_of, lacking, run_labels,
 };
 use crate::model::{
-    Ahead, Asked, ClassName, InstanceId, PoolSpec, RecordId, Repository, Request, RequestKey, RunId, of_run,
+    Asked, ClassName, PoolSpec, RecordId, Repository, Request, RequestKey, RunId, machine_of_runner, of_run,
 };
 use crate::ports::github::{JobState, RunState, WorkflowJob, WorkflowRun};
-use crate::yard::{Tracked, Yard};
+use crate::yard::{Tracked, Yard, gives_back};
 
 /// The least digits of the number of a run at GitHub: shorter numbers may begin the label of a hosted runner.
 const RUN_DIGITS: usize = 8;
@@ -106,7 +106,7 @@ impl<'a> Judged<'a> {
 
     /// Describes the runner of a job, which is a machine of the yard if it has such a name.
     fn on_runner(&self, state: &'static str, reason: &'static str, does: &str, runner: &str) -> JobFate {
-        let Some(machine) = machine_of(runner) else {
+        let Some(machine) = machine_of_runner(runner) else {
             return told(state, reason, format!("{does} on runner {runner}, which is no machine of Runyard"));
         };
         let Some(tracked) = self.yard.by_id(&machine) else {
@@ -164,7 +164,7 @@ impl<'a> Judged<'a> {
     /// Judges a job by the request that its workflow made itself.
     fn by_request(&self, job: &WorkflowJob, request: &Request) -> JobFate {
         let Some(class) = Yard::class_of(request) else { return self.served(request, None) };
-        let why = if is_spent(request) {
+        let why = if gives_back(request) {
             Some(Unserved::RequestOver(class, ended(request)))
         } else {
             let spec = self.spec(request);
@@ -194,7 +194,7 @@ impl<'a> Judged<'a> {
         let asks_itself = self.requests.iter().any(|request| request.intent.asked == Asked::Verb);
         match (for_label(label, record, asks_itself), record) {
             (ForLabel::Create(wanted), _) => {
-                let (count, class) = (wanted.count, &wanted.class);
+                let (count, class) = (label.needed(None), &wanted.class);
                 let message = format!(
                     "no request has its label yet: the operator asks for {count} of class {class} when it next looks at \
                      the repository (github.run_poll)"
@@ -209,8 +209,9 @@ impl<'a> Judged<'a> {
                 JobFate { request: record.map(|request| request.id.clone()), ..unserved(&why) }
             }
             (ForLabel::Raise(_) | ForLabel::Nothing, Some(request)) => {
-                let limit = wanted.and_then(|wanted| wanted.limit).map(|limit| (limit, label.jobs));
-                self.served(request, limit)
+                let jobs = label.jobs(record);
+                let limit = wanted.map(|wanted| wanted.most).filter(|most| jobs > most.machines());
+                self.served(request, limit.map(|limit| (limit, jobs)))
             }
             (ForLabel::Raise(_) | ForLabel::Nothing, None) => self.no_request(),
         }
@@ -287,15 +288,6 @@ fn unserved(why: &Unserved) -> JobFate {
 
 fn told(state: &'static str, reason: &'static str, message: impl Into<String>) -> JobFate {
     JobFate { state, reason, class: None, request: None, message: message.into() }
-}
-
-/// Returns the machine that a runner of this name is on, if it has a name of ours.
-fn machine_of(runner: &str) -> Option<InstanceId> {
-    if let Some((machine, _)) = Ahead::named(runner) {
-        return Some(machine);
-    }
-    let claim = runner.strip_prefix("runyard-")?;
-    InstanceId::parse(claim.rsplit_once('.')?.0).ok()
 }
 
 #[cfg(test)]

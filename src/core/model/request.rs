@@ -9,6 +9,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::record::Versioned;
+use crate::model::machine::ahead::Ahead;
 use crate::model::machine::instance::Instance;
 use crate::model::pool::selector::InstanceTypes;
 use crate::model::record::condition::{Condition, ConditionType};
@@ -450,6 +451,20 @@ pub fn label(id: &RequestKey) -> String {
 /// Returns the name of the runner that serves a claim; `seq` numbers the credentials of one claim (mode `job`).
 pub fn runner_name(claim: &ClaimId, seq: u64) -> String {
     if seq <= 1 { format!("runyard-{claim}") } else { format!("runyard-{claim}-{seq}") }
+}
+
+/// Parses the machine and the version of the claim from the name of a runner that serves a claim; none for another name.
+pub fn claim_of_runner(name: &str) -> Option<(InstanceId, u64)> {
+    let claim = name.strip_prefix("runyard-")?;
+    let (machine, version) = claim.rsplit_once('.')?;
+    let version = version.split_once('-').map_or(version, |(version, _)| version);
+    Some((InstanceId::parse(machine).ok()?, version.parse().ok()?))
+}
+
+/// Returns the machine that a runner of this name is on; none if it is no runner of ours.
+pub fn machine_of_runner(name: &str) -> Option<InstanceId> {
+    let ahead = Ahead::named(name).map(|(machine, _)| machine);
+    ahead.or_else(|| claim_of_runner(name).map(|(machine, _)| machine))
 }
 
 impl Versioned for Request {

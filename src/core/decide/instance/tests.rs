@@ -17,6 +17,7 @@ mod interruption;
 mod liveness;
 mod pooled;
 mod released;
+mod retire;
 mod running;
 mod starting;
 mod terminating;

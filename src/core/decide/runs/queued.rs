@@ -5,19 +5,21 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::model::{
-    Asked, ClassName, PoolSpec, Queue, Repository, Request, RequestKey, RequestName, RunId, of_run,
+    Asked, ClassName, PoolSpec, Queue, Repository, Request, RequestKey, RequestName, RunId,
+    machine_of_runner, of_run,
 };
 use crate::ports::github::{JobState, WorkflowJob, WorkflowRun};
+use crate::yard::gives_back;
 
 /// A label of a run that jobs have which run or wait for a runner, and what becomes of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunLabel {
     /// The part of the label behind the run id, in lower case and without a class's extra label.
     pub name: String,
-    /// The jobs that have it and run or wait for a runner, but for misfits.
-    pub jobs: u32,
-    /// Those of them that wait for a runner.
+    /// How many jobs that have it wait for a runner, but for misfits.
     pub queued: u32,
+    /// The runners of those that run.
+    pub runners: Vec<String>,
     /// The request that it makes, or why it makes none.
     pub verdict: Result<Wanted, Unserved>,
     /// Where it makes one: how many further jobs wait that no runner of it can run, and why.
@@ -31,10 +33,8 @@ pub struct Wanted {
     pub name: RequestName,
     /// The class that the label names.
     pub class: ClassName,
-    /// How many machines: one for each of these jobs, within the limits of the class.
-    pub count: u32,
-    /// The limit that keeps it below one machine for each of these jobs.
-    pub limit: Option<Limit>,
+    /// The most machines that the class gives the label.
+    pub most: Limit,
 }
 
 /// A limit of a class on the machines of a label.
@@ -44,6 +44,16 @@ pub enum Limit {
     Max(u32),
     /// Its `queue.maxSlots`.
     MaxSlots(u32),
+}
+
+impl Limit {
+    /// Returns how many machines it is.
+    #[must_use]
+    pub const fn machines(self) -> u32 {
+        match self {
+            Self::Max(most) | Self::MaxSlots(most) => most,
+        }
+    }
 }
 
 impl std::fmt::Display for Limit {
@@ -127,7 +137,8 @@ impl Unserved {
 
 /// A job of a label.
 struct Gathered<'a> {
-    waits: bool,
+    /// Its runner; none while it waits for one.
+    runner: Option<&'a str>,
     /// The labels that it wants beside that.
     more: Vec<&'a str>,
 }
@@ -146,9 +157,9 @@ pub fn run_labels<'a>(
     let id = run_id(run);
     let mut found: BTreeMap<String, Vec<Gathered<'_>>> = BTreeMap::new();
     for job in jobs {
-        let waits = match job.state {
-            JobState::Queued => true,
-            JobState::Active if job.runner.is_some() => false,
+        let runner = match job.state {
+            JobState::Queued => None,
+            JobState::Active if job.runner.is_some() => job.runner.as_deref(),
             // An active job without a runner waits for an approval, or for another run.
             JobState::Active | JobState::Succeeded | JobState::Failed | JobState::Ended => continue,
         };
@@ -156,7 +167,7 @@ pub fn run_labels<'a>(
         let own = base(own);
         let more = job.labels.iter().map(String::as_str).filter(|label| of_run(label, &id) != Some(own));
         let more = more.collect();
-        found.entry(own.to_ascii_lowercase()).or_default().push(Gathered { waits, more });
+        found.entry(own.to_ascii_lowercase()).or_default().push(Gathered { runner, more });
     }
     let judged = found.into_iter().map(|(name, jobs)| judge(run, repository, name, jobs, classes.clone()));
     judged.collect()
@@ -170,33 +181,45 @@ fn judge<'a>(
     jobs: Vec<Gathered<'_>>,
     classes: impl Iterator<Item = &'a PoolSpec>,
 ) -> RunLabel {
-    let count = |jobs: &[Gathered<'_>]| number(jobs.len());
-    let waiting = |jobs: &[Gathered<'_>]| number(jobs.iter().filter(|job| job.waits).count());
-    let refused = |why: Unserved, name: String, jobs: &[Gathered<'_>]| RunLabel {
-        jobs: count(jobs),
-        queued: waiting(jobs),
-        verdict: Err(why),
-        misfits: None,
-        name,
+    let waiting = |jobs: &[Gathered<'_>]| number(jobs.iter().filter(|job| job.runner.is_none()).count());
+    let label = |name, jobs: &[Gathered<'_>], verdict, misfits| {
+        let runners = jobs.iter().filter_map(|job| job.runner.map(str::to_owned)).collect();
+        RunLabel { name, queued: waiting(jobs), runners, verdict, misfits }
     };
     let (spec, queue, request) = match serving(run, repository, &name, classes) {
         Ok(serving) => serving,
-        Err(why) => return refused(why, name, &jobs),
+        Err(why) => return label(name, &jobs, Err(why), None),
     };
     let (class, own) = (&spec.resource_class, format!("{}-{name}", run.id));
     let lacks = |job: &Gathered<'_>| lacking(spec, &own, job.more.iter().copied()).map(str::to_owned);
     let more = jobs.iter().find_map(lacks).map(|label| Unserved::MoreLabels(class.clone(), label));
     let (fit, misfit): (Vec<_>, Vec<_>) = jobs.into_iter().partition(|job| lacks(job).is_none());
     if let (Some(why), true) = (&more, fit.is_empty()) {
-        return refused(why.clone(), name, &misfit);
+        return label(name, &misfit, Err(why.clone()), None);
     }
     let (max, slots) = (spec.max.max(1), queue.max_slots.max(1));
     let most = if slots < max { Limit::MaxSlots(slots) } else { Limit::Max(max) };
-    let jobs = count(&fit);
-    let limit = Some(most).filter(|_| jobs > max.min(slots));
-    let wanted = Wanted { name: request, class: class.clone(), count: jobs.min(max).min(slots), limit };
+    let wanted = Wanted { name: request, class: class.clone(), most };
     let misfits = more.map(|why| (waiting(&misfit), why)).filter(|(waiting, _)| *waiting > 0);
-    RunLabel { jobs, queued: waiting(&fit), verdict: Ok(wanted), misfits, name }
+    label(name, &fit, Ok(wanted), misfits)
+}
+
+impl RunLabel {
+    /// Returns how many of its jobs need a machine of its request: those that wait for a runner, and those that run. One
+    /// that is listed as running on a machine that the request does not have any more needs none: GitHub misses a runner
+    /// after some minutes only.
+    #[must_use]
+    pub fn jobs(&self, request: Option<&Request>) -> u32 {
+        let has = |machine| request.is_none_or(|request| request.status.instances.contains(&machine));
+        let needs = |runner: &&String| machine_of_runner(runner).is_none_or(has);
+        self.queued + number(self.runners.iter().filter(needs).count())
+    }
+
+    /// Returns how many machines its jobs need, as far as its class gives them.
+    #[must_use]
+    pub fn needed(&self, request: Option<&Request>) -> u32 {
+        self.verdict.as_ref().map_or(0, |wanted| self.jobs(request).min(wanted.most.machines()))
+    }
 }
 
 fn number(jobs: usize) -> u32 {
@@ -266,9 +289,7 @@ pub enum ForLabel<'a> {
 }
 
 /// Decides about a label, given the record of its request. What a workflow asked for itself is left to it; so is a label
-/// that names no class in a run whose workflow asks for machines itself, as it may be an extra label of a class. A request
-/// that rests after its maximum runtime gets machines for jobs that wait alone: those that it served are listed as running
-/// until GitHub misses their runners.
+/// that names no class in a run whose workflow asks for machines itself, as it may be an extra label of a class.
 #[must_use]
 pub fn for_label<'a>(label: &'a RunLabel, record: Option<&Request>, asks_itself: bool) -> ForLabel<'a> {
     let refused = |why: Unserved| if label.queued > 0 { ForLabel::NotServed(why) } else { ForLabel::Nothing };
@@ -284,12 +305,12 @@ pub fn for_label<'a>(label: &'a RunLabel, record: Option<&Request>, asks_itself:
         Asked::Job => {}
         Asked::Verb | Asked::Rerun | Asked::Set => return ForLabel::Nothing,
     }
-    if is_spent(request) {
+    if gives_back(request) {
         return refused(Unserved::RequestOver(wanted.class.clone(), ended(request)));
     }
     let written = request.written.as_deref().unwrap_or(&request.intent);
     let wants = written.wanted.map_or(written.count, |wanted| wanted.min(written.count));
-    let needed = if request.rests() { wanted.count.min(label.queued) } else { wanted.count };
+    let needed = label.needed(record);
     if needed > wants { ForLabel::Raise(needed) } else { ForLabel::Nothing }
 }
 
@@ -308,8 +329,7 @@ impl Needed {
     /// Takes in how many machines its jobs need now, and returns how many its request wants from now on, if fewer. `now`
     /// is on the monotonic clock.
     pub fn lowered(&mut self, request: &Request, jobs: u32, now: Duration) -> Option<u32> {
-        let (made, open) = (request.intent.asked == Asked::Job, request.phase().wants_machines());
-        if !made || !open || request.is_released() || jobs >= request.wanted() {
+        if request.intent.asked != Asked::Job || gives_back(request) || jobs >= request.wanted() {
             *self = Self::default();
             return None;
         }
@@ -318,11 +338,6 @@ impl Needed {
         let over = now.saturating_sub(since) >= UNNEEDED;
         over.then(|| std::mem::take(self).most)
     }
-}
-
-/// Returns whether a request takes no more machines.
-pub(crate) fn is_spent(request: &Request) -> bool {
-    request.is_released() || !request.phase().wants_machines()
 }
 
 /// Describes how a request that takes no more machines ended.

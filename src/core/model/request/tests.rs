@@ -17,6 +17,20 @@ fn runners_of_a_run_stand_under_its_id_and_of_another_name_under_both() {
     assert_eq!(label(&id("default", 2)), "7", "attempts share it");
 }
 
+#[test]
+fn a_runners_name_holds_its_machine_and_version() {
+    let id = |text: &str| InstanceId::parse(text).unwrap();
+    let machine = "i-0123456789abcdef0";
+    for (name, version) in [(format!("runyard-{machine}.12"), 12), (format!("runyard-{machine}.12-3"), 12)] {
+        assert_eq!(claim_of_runner(&name), Some((id(machine), version)));
+        assert_eq!(machine_of_runner(&name), Some(id(machine)));
+    }
+    for other in ["runyard-x", "build-box", "runyard-i-1", &format!("{machine}.12"), "runyard-.1", ""] {
+        assert_eq!((claim_of_runner(other), machine_of_runner(other)), (None, None), "{other}");
+    }
+    assert_eq!(machine_of_runner(&format!("runyard-ahead-{machine}.5")), Some(id(machine)));
+}
+
 /// Returns the golden request under this run and name.
 fn of(name: &str, suffix: Option<&str>) -> Request {
     let golden = include_str!("../../../../tests/golden/request-new.json");

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::model::{
     Ahead, AheadPlace, ClaimId, Instance, InstanceId, Kind, Life, Reading, Record as _, RecordId, Repository,
-    read,
+    claim_of_runner, read,
 };
 use crate::ports::github::{Runner, Scope};
 use crate::ports::{GitHubError, Store, StoreError};
@@ -234,7 +234,7 @@ impl Whose {
     /// Parses a runner's name into its machine and its purpose; `None` if the name is not ours.
     fn of(name: &str) -> Option<(InstanceId, Self)> {
         let ahead = Ahead::named(name).map(|(machine, id)| (machine, Self::Ahead(id)));
-        ahead.or_else(|| claim_of(name).map(|(machine, version)| (machine, Self::Claim(version))))
+        ahead.or_else(|| claim_of_runner(name).map(|(machine, version)| (machine, Self::Claim(version))))
     }
 
     /// Returns whether the machine no longer uses the runner. The list of runners was read before the record, so it
@@ -248,14 +248,6 @@ impl Whose {
     }
 }
 
-/// Parses the machine and the version in a runner's name; `None` if the name is not ours.
-fn claim_of(name: &str) -> Option<(InstanceId, u64)> {
-    let claim = name.strip_prefix("runyard-")?;
-    let (machine, version) = claim.rsplit_once('.')?;
-    let version = version.split_once('-').map_or(version, |(version, _)| version);
-    Some((InstanceId::parse(machine).ok()?, version.parse().ok()?))
-}
-
 /// Returns whether the claim that the record had at this version is over and cleaned.
 fn is_over(instance: &Instance, version: u64) -> bool {
     let current = instance.claim.as_ref().map_or(0, |claim| ClaimId::version(&claim.id));
@@ -267,21 +259,5 @@ fn is_over(instance: &Instance, version: u64) -> bool {
         | Life::Claimed { .. }
         | Life::Running { .. }
         | Life::Idle { pooled_at: None } => version < current,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_runners_name_holds_its_machine_and_version() {
-        let id = |text: &str| InstanceId::parse(text).unwrap();
-        let machine = "i-0123456789abcdef0";
-        assert_eq!(claim_of(&format!("runyard-{machine}.12")), Some((id(machine), 12)));
-        assert_eq!(claim_of(&format!("runyard-{machine}.12-3")), Some((id(machine), 12)));
-        for other in ["runyard-x", "build-box", "runyard-i-1", &format!("{machine}.12"), "runyard-.1"] {
-            assert_eq!(claim_of(other), None, "{other}");
-        }
     }
 }

@@ -10,8 +10,8 @@ use crate::decide::instance::{MachineView, fresh};
 use crate::decide::{AtGitHub, Note, Plan, Planned, StaleRunners, Step};
 use crate::model::{Cause, Instance, InstanceId, Life, Phase, Request, RetireReport, after, millis};
 
-/// How long after the question the runner is removed at GitHub. Its agent keeps it suspended for 20 s from its answer on,
-/// which comes later than the question; the rest is for the call.
+/// How long after the question the removal of the runner at GitHub may begin. Its agent keeps it suspended for 30 s from
+/// its answer on, which comes later than the question; the rest is for the two calls, of 10 s at most each.
 const REMOVED_WITHIN: Duration = Duration::from_secs(8);
 /// How long the answer is waited for, before another machine of the request is asked.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(10);
@@ -54,14 +54,14 @@ impl MachineView<'_> {
     pub(super) fn unused(&self) -> Option<Plan> {
         let request = self.request_with_too_many()?;
         match self.question() {
-            Question::Free => self.retire(),
-            Question::Due if self.is_next(request) => {
+            Question::Free if self.is_chosen(request, Question::Free) => self.retire(),
+            Question::Due if self.is_chosen(request, Question::Due) => {
                 let now = millis(self.cx.now.wall);
                 let step = Step::of(self.instance, now, |next| next.retire_asked = Some(now));
                 let note = Note::normal("RetireAsked", "asks its agent whether its runner has a job");
                 Some(Plan::act(Planned::retirement(step, note, AtGitHub::Nothing)))
             }
-            Question::Due | Question::Put(_) | Question::Rests(_) => None,
+            Question::Due | Question::Free | Question::Put(_) | Question::Rests(_) => None,
         }
     }
 
@@ -90,25 +90,29 @@ impl MachineView<'_> {
         (runs && ready && known && !kept && (wanted as usize) < has).then_some(request)
     }
 
-    /// Returns whether this machine is among those that are asked now: as many as are too many, and of these the machines
-    /// that are being asked already come first.
-    fn is_next(&self, request: &Request) -> bool {
+    /// Returns whether this machine, of which `question` holds, is among those that are too many. Machines that are being
+    /// asked already come first, so that as many are asked as are too many; and where several answered that they have no
+    /// job while more machines came to be wanted, only so many are given back.
+    fn is_chosen(&self, request: &Request, question: Question) -> bool {
         let (cx, now) = (self.cx, self.cx.now.wall);
         let holding = cx.yard.holding(&request.id, request);
         let mut too_many = (holding.held.len() as u32).saturating_sub(request.wanted());
-        let mut due: Vec<&InstanceId> = Vec::new();
+        let mut chosen: Vec<&InstanceId> = Vec::new();
         for id in holding.held {
             let Some(tracked) = cx.yard.by_id(id) else { continue };
             let answer = tracked.agent.as_ref().and_then(|agent| agent.retire.as_ref());
             let runs = matches!(tracked.instance.life, Life::Running { .. }) && fresh(cx, tracked);
-            match Question::of(&tracked.instance, answer, now) {
-                Question::Put(_) | Question::Free => too_many = too_many.saturating_sub(1),
-                Question::Due if runs && tracked.instance.hold.is_none() => due.push(id),
-                Question::Due | Question::Rests(_) => {}
+            let of = Question::of(&tracked.instance, answer, now);
+            match of {
+                _ if of == question && runs && tracked.instance.hold.is_none() => chosen.push(id),
+                Question::Put(_) | Question::Free if question == Question::Due => {
+                    too_many = too_many.saturating_sub(1);
+                }
+                Question::Due | Question::Free | Question::Put(_) | Question::Rests(_) => {}
             }
         }
-        due.sort();
-        due.iter().take(too_many as usize).any(|id| **id == self.instance.facts.instance_id)
+        chosen.sort();
+        chosen.iter().take(too_many as usize).any(|id| **id == self.instance.facts.instance_id)
     }
 
     /// Gives the machine back, once GitHub has removed its runner.

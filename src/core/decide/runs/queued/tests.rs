@@ -1,7 +1,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::model::{Phase, ReleasedBy, Uid, Versioned as _};
+use crate::model::{InstanceId, Phase, ReleasedBy, Uid, Versioned as _};
 use crate::testing::at;
 
 fn class(name: &str, more: serde_json::Value) -> PoolSpec {
@@ -38,7 +38,7 @@ fn verdicts(run: &WorkflowRun, labels: &[&str], classes: &[PoolSpec]) -> Vec<Res
 #[test]
 fn jobs_of_a_label_that_run_or_wait_for_a_runner_are_counted_within_limits() {
     let mut jobs: Vec<WorkflowJob> = (0..3).map(|_| job(&["41-small"], JobState::Queued)).collect();
-    let runner = Some("runyard-1".to_owned());
+    let runner = Some("elsewhere".to_owned());
     jobs.push(WorkflowJob { runner, ..job(&["41-SMALL"], JobState::Active) });
     // One that waits for an approval.
     jobs.push(job(&["41-small"], JobState::Active));
@@ -48,19 +48,19 @@ fn jobs_of_a_label_that_run_or_wait_for_a_runner_are_counted_within_limits() {
     jobs.push(job(&["ubuntu-latest"], JobState::Queued));
     jobs.push(job(&["41-small-2"], JobState::Queued));
     let slots = json!({"runLabels": true, "maxSlots": 2});
-    for (more, count, limit) in [
-        (json!({}), 4, None),
-        (json!({"max": 4}), 4, None),
-        (json!({"max": 3}), 3, Some(Limit::Max(3))),
-        (json!({"queue": slots}), 2, Some(Limit::MaxSlots(2))),
-        (json!({"max": 1, "queue": slots}), 1, Some(Limit::Max(1))),
+    for (more, count, most) in [
+        (json!({}), 4, Limit::Max(5)),
+        (json!({"max": 4}), 4, Limit::Max(4)),
+        (json!({"max": 3}), 3, Limit::Max(3)),
+        (json!({"queue": slots}), 2, Limit::MaxSlots(2)),
+        (json!({"max": 1, "queue": slots}), 1, Limit::Max(1)),
     ] {
         let found = judged(&run(), &jobs, &[class("small", more)]);
         let [first, second] = found.as_slice() else { panic!("{found:?}") };
-        assert_eq!((first.name.as_str(), first.jobs, first.queued), ("small", 4, 3));
-        let wanted = Wanted { name: "small".parse().unwrap(), class: "small".parse().unwrap(), count, limit };
-        assert_eq!(first.verdict, Ok(wanted));
-        assert_eq!((second.name.as_str(), second.jobs), ("small-2", 1));
+        assert_eq!((first.name.as_str(), first.jobs(None), first.queued), ("small", 4, 3));
+        let wanted = Wanted { name: "small".parse().unwrap(), class: "small".parse().unwrap(), most };
+        assert_eq!((&first.verdict, first.needed(None)), (&Ok(wanted), count));
+        assert_eq!((second.name.as_str(), second.jobs(None)), ("small-2", 1));
     }
 }
 
@@ -78,12 +78,13 @@ fn a_job_with_labels_that_no_runner_has_keeps_no_other_from_its_machine() {
     let classes = [class("small", json!({}))];
     let why = || Unserved::MoreLabels("small".parse().unwrap(), "self-hosted".into());
     let [label] = judged(&run(), &jobs, &classes).try_into().unwrap();
-    assert_eq!((label.jobs, label.queued, label.verdict.unwrap().count), (2, 2, 2));
+    assert_eq!((label.jobs(None), label.queued, label.needed(None)), (2, 2, 2));
     assert_eq!(label.misfits, Some((2, why())));
     let [label] = judged(&run(), &jobs[..1], &classes).try_into().unwrap();
-    assert_eq!((label.jobs, label.queued, label.verdict, label.misfits), (1, 1, Err(why()), None));
+    assert_eq!((label.queued, label.needed(None)), (1, 0));
+    assert_eq!((label.verdict, label.misfits), (Err(why()), None));
     let [label] = judged(&run(), &jobs[3..], &classes).try_into().unwrap();
-    assert_eq!((label.jobs, label.misfits), (1, None), "none of them waits");
+    assert_eq!((label.jobs(None), label.misfits), (1, None), "none of them waits");
 }
 
 #[test]
@@ -142,11 +143,12 @@ fn asked(count: u32) -> Request {
     Request::asked_by_job(&key, &"small".parse().unwrap(), count, uid, at(0))
 }
 
-/// Returns a label whose request is to have this many machines.
+/// Returns a label with so many jobs, of which some wait for a runner and the others run on runners of no yard.
 fn wanted(jobs: u32, queued: u32) -> RunLabel {
     let (name, class) = ("small".parse().unwrap(), "small".parse().unwrap());
-    let verdict = Ok(Wanted { name, class, count: jobs, limit: None });
-    RunLabel { name: "small".into(), jobs, queued, verdict, misfits: None }
+    let runners = (queued..jobs).map(|number| format!("elsewhere-{number}")).collect();
+    let verdict = Ok(Wanted { name, class, most: Limit::Max(5) });
+    RunLabel { name: "small".into(), queued, runners, verdict, misfits: None }
 }
 
 #[test]
@@ -155,6 +157,11 @@ fn a_count_is_raised_and_never_lowered() {
     let create = wanted(1, 1);
     assert_eq!(for_label(&create, None, false), ForLabel::Create(create.verdict.as_ref().unwrap()));
     assert_eq!(for_label(&wanted(1, 0), None, false), ForLabel::Nothing, "another runner has it");
+    assert_eq!(
+        for_label(&wanted(9, 8), Some(&request), false),
+        ForLabel::Raise(5),
+        "its class gives no more"
+    );
     for (count, done) in [(1, ForLabel::Nothing), (2, ForLabel::Nothing), (3, ForLabel::Raise(3))] {
         assert_eq!(for_label(&wanted(count, 1), Some(&request), false), done);
     }
@@ -228,14 +235,22 @@ fn a_request_that_rests_gets_machines_for_jobs_that_wait_and_begins_its_time_ane
     request.want(0, at(1));
     assert!(request.rests() && request.status.lent_since.is_none());
     // GitHub lists jobs as running whose machines were taken back.
-    assert_eq!(for_label(&wanted(2, 0), Some(&request), false), ForLabel::Nothing);
-    assert_eq!(for_label(&wanted(3, 1), Some(&request), false), ForLabel::Raise(1));
+    let runners = ["runyard-i-1.4", "runyard-i-2.9-2", "runyard-ahead-i-3.1"].map(str::to_owned).to_vec();
+    let label = |queued| RunLabel { runners: runners.clone(), ..wanted(queued, queued) };
+    assert_eq!(label(0).jobs(None), 3);
+    assert_eq!(for_label(&label(0), Some(&request), false), ForLabel::Nothing);
+    assert_eq!(for_label(&label(1), Some(&request), false), ForLabel::Raise(1));
     request.raise_to(1, 1, at(2));
     assert_eq!(
         (request.intent.count, request.intent.wanted, request.status.lent_since),
         (3, Some(1), Some(at(2)))
     );
     assert_eq!(request.written, None, "the count was enough");
+    // They are listed so for minutes, and its next machine is not one of theirs.
+    request.status.instances = vec![InstanceId::parse("i-4").unwrap()];
+    assert_eq!(for_label(&label(1), Some(&request), false), ForLabel::Nothing);
+    request.status.instances.push(InstanceId::parse("i-2").unwrap());
+    assert_eq!((label(1).needed(Some(&request)), label(0).needed(Some(&request))), (2, 1));
 }
 
 #[test]

@@ -164,7 +164,7 @@ impl RunWatch {
                 Ok(())
             }
             (ForLabel::Nothing, _, Some(request)) => {
-                self.lower(run, request, wanted.map_or(0, |wanted| wanted.count)).await
+                self.lower(run, request, label.needed(record.as_ref())).await
             }
             (ForLabel::Create(_), None, _) | (ForLabel::Raise(_) | ForLabel::Nothing, _, None) => Ok(()),
         }
@@ -192,7 +192,7 @@ impl RunWatch {
         change(&mut next, now);
         next.advance(now);
         match self.store.write(&next.replacing(request)).await {
-            // Another writer changed it meanwhile; the next lookup tries again.
+            // Another writer changed it meanwhile; a later lookup tries again.
             Ok(_) | Err(StoreError::Refused { .. }) => Ok(()),
             Err(error) => Err(error),
         }
@@ -206,16 +206,15 @@ impl RunWatch {
         wanted: &Wanted,
     ) -> Result<(), StoreError> {
         let uid = Uid::parse(&self.entropy.hex()).expect("hexadecimal digits make a uid");
-        let now = self.clock.now();
-        let mut request = Request::asked_by_job(key, &wanted.class, wanted.count, uid, now);
+        let (now, count) = (self.clock.now(), label.needed(None));
+        let mut request = Request::asked_by_job(key, &wanted.class, count, uid, now);
         request.status.workflow = Some(run.workflow.clone()).filter(|workflow| !workflow.is_empty());
         match self.store.write(&request.creating()).await {
             Ok(_) => {
                 let message = format!(
-                    "{key}: {} queued jobs have the label {}: asked for {} of {}",
+                    "{key}: {} queued jobs have the label {}: asked for {count} of {}",
                     label.queued,
                     request.label(),
-                    wanted.count,
                     wanted.class
                 );
                 self.report(key, EventType::Normal, "JobAsked", message);
