@@ -140,6 +140,20 @@ impl Site {
     }
 }
 
+/// Returns a job of a first attempt that waits for a runner with these labels.
+#[must_use]
+pub fn queued_job(name: &str, labels: &[&str]) -> WorkflowJob {
+    WorkflowJob {
+        name: name.to_owned(),
+        labels: labels.iter().map(|label| (*label).to_owned()).collect(),
+        state: JobState::Queued,
+        attempt: 1,
+        started_at: None,
+        completed_at: None,
+        runner: None,
+    }
+}
+
 impl FakeGitHub {
     /// A GitHub without runners.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
@@ -242,6 +256,12 @@ impl FakeGitHub {
     /// Says how much of the hourly budget is used, from 0 to 1.
     pub fn set_budget_used(&self, used: f64) {
         locked(&self.0.site).used = used;
+    }
+
+    /// Queues a job with these labels in the first attempt of a run, which goes on.
+    pub fn queue_job(&self, owner: &str, name: &str, run_id: u64, job: &str, labels: &[&str]) {
+        self.set_run(owner, name, run_id, RunState::Active { attempt: 1 });
+        self.add_job(owner, name, run_id, queued_job(job, labels));
     }
 
     /// Adds a job to an attempt of a run, whose entry in the lists changes.

@@ -15,7 +15,7 @@ mod store;
 pub use clock::{ManualClock, TokioClock};
 pub use compute::FakeCompute;
 pub use entropy::SeededEntropy;
-pub use github::FakeGitHub;
+pub use github::{FakeGitHub, queued_job};
 pub use job_bell::MemoryJobBell;
 pub use notices::MemoryNotices;
 pub use policy::{a_minute_each, as_shipped};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use runyard_core::model::{Asked, Phase, RecordId, ReleasedBy, Request, State};
-use runyard_core::ports::github::{JobState, RunState, WorkflowJob};
+use runyard_core::ports::github::{JobState, RunState};
 use serde_json::json;
 
 use runyard_tests::world::{World, linux};
@@ -12,17 +12,7 @@ use runyard_tests::world::{World, linux};
 const LOOK: u64 = 60 + 5 + 60;
 
 fn queue(world: &World, run: u64, label: &str) {
-    let job = WorkflowJob {
-        name: "build".into(),
-        labels: vec![label.to_owned()],
-        state: JobState::Queued,
-        attempt: 1,
-        started_at: None,
-        completed_at: None,
-        runner: None,
-    };
-    world.github.set_run("acme", "web", run, RunState::Active { attempt: 1 });
-    world.github.add_job("acme", "web", run, job);
+    world.github.queue_job("acme", "web", run, "build", &[label]);
 }
 
 /// All jobs of the run's first attempt end.

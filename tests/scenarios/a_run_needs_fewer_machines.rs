@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use runyard_core::model::{Instance, InstanceId, Phase, RecordId, Request, State, runner_name};
-use runyard_core::ports::github::{JobState, RunState, Scope, WorkflowJob};
+use runyard_core::ports::github::{JobState, RunState, Scope};
 use serde_json::json;
 
 use runyard_tests::world::{World, linux};
@@ -19,17 +19,7 @@ fn key() -> RecordId {
 }
 
 fn queue(world: &World, job: &str) {
-    let job = WorkflowJob {
-        name: job.into(),
-        labels: vec!["41-linux".into()],
-        state: JobState::Queued,
-        attempt: 1,
-        started_at: None,
-        completed_at: None,
-        runner: None,
-    };
-    world.github.set_run("acme", "web", 41, RunState::Active { attempt: 1 });
-    world.github.add_job("acme", "web", 41, job);
+    world.github.queue_job("acme", "web", 41, job, &["41-linux"]);
 }
 
 /// A job ends at GitHub.
@@ -191,12 +181,16 @@ async fn a_pause_of_a_few_minutes_between_two_jobs_costs_no_machine() {
 #[tokio::test(start_paused = true)]
 async fn a_run_goes_on_after_its_maximum_runtime() {
     let (world, machines) = serving(&["a", "b"], json!({"maxRuntimeMinutes": 60})).await;
-    let begin = || {
+    // Each job that waits begins on a machine of these.
+    let begin = |machines: Vec<Instance>| {
+        let mut runners = machines.into_iter().map(|machine| name(&machine));
         world.github.change_jobs("acme", "web", 41, 1, |job| {
-            (job.state, job.runner) = (JobState::Active, Some("runyard-i-1.2".into()));
+            if job.state == JobState::Queued {
+                (job.state, job.runner) = (JobState::Active, runners.next());
+            }
         });
     };
-    begin();
+    begin(world.in_state(State::Running));
     world.sleep(3700).await;
     let request: Request = world.request(&key()).await;
     assert_eq!((request.phase(), request.intent.wanted), (Phase::Ready, Some(0)));
@@ -207,9 +201,15 @@ async fn a_run_goes_on_after_its_maximum_runtime() {
     queue(&world, "c");
     running(&world, 1, LOOK).await;
     assert_eq!(world.request(&key()).await.intent.wanted, Some(1));
+    // Now it has a machine again; two jobs are still listed on the ones that it had.
+    begin(world.in_state(State::Running));
+    world.sleep(900).await;
+    assert_eq!(
+        (world.in_state(State::Running).len(), world.request(&key()).await.intent.wanted),
+        (1, Some(1))
+    );
     assert!(world.live().len() <= machines.len());
-    begin();
-    world.sleep(3700).await;
+    world.sleep(2800).await;
     assert!(world.in_state(State::Running).is_empty(), "the second hour is over too");
     assert_eq!(events(&world, "JobNotServed"), 0);
     world.github.set_run("acme", "web", 41, RunState::Completed { attempt: 1 });

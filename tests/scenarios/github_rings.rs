@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use runyard_core::model::{RecordId, Request, State};
 use runyard_core::ports::QueueError;
-use runyard_core::ports::github::{JobState, RunState, WorkflowJob};
+use runyard_core::ports::github::RunState;
 use runyard_fakes::{Fault, MemoryJobBell};
 use runyard_operator::controller::Ports;
 use serde_json::json;
@@ -37,17 +37,7 @@ async fn world() -> (World, MemoryJobBell) {
 }
 
 fn queue(world: &World, run: u64) {
-    let job = WorkflowJob {
-        name: "build".into(),
-        labels: vec![format!("{run}-linux")],
-        state: JobState::Queued,
-        attempt: 1,
-        started_at: None,
-        completed_at: None,
-        runner: None,
-    };
-    world.github.set_run("acme", "web", run, RunState::Active { attempt: 1 });
-    world.github.add_job("acme", "web", run, job);
+    world.github.queue_job("acme", "web", run, "build", &[&format!("{run}-linux")]);
 }
 
 fn key(run: u64) -> RecordId {

@@ -14,6 +14,7 @@ use async_trait::async_trait;
 use runyard_core::model::{Asked, JobRing, Record as _, RegistrationMode, Request};
 use runyard_core::ports::github::{JobState, RunState, Scope, WorkflowJob};
 use runyard_core::ports::{JobBell, JobRings, QueueError};
+use runyard_fakes::queued_job;
 use serde_json::json;
 use tokio::sync::Semaphore;
 use tokio::task::spawn_local;
@@ -225,15 +226,7 @@ struct Job {
 impl Job {
     async fn lives(self, world: Arc<World>, chance: Arc<Chance>) {
         let label = format!("{}-small", self.number);
-        let job = WorkflowJob {
-            name: self.id.clone(),
-            labels: vec![label.clone()],
-            state: JobState::Queued,
-            attempt: 1,
-            started_at: None,
-            completed_at: None,
-            runner: None,
-        };
+        let job = queued_job(&self.id, &[&label]);
         world.jobs.count(&label);
         let listed_late = chance.percent(30);
         if listed_late {

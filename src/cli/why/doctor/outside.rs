@@ -256,35 +256,29 @@ pub(super) fn queue_depth(name: &str, depth: QueueDepth, pooled: usize) -> Vec<F
 
 /// Returns a finding about the doorbell. Without it, or the permission to look it up, everything works, only later.
 pub(super) fn bell(name: &str, found: Result<(), QueueError>) -> Option<Finding> {
-    match found {
-        Ok(()) | Err(QueueError::NoService(_)) => None,
-        Err(QueueError::Missing) => {
-            let problem = "is not there: intents wait for the operator's next look at the stream".to_owned();
-            let fix = "make it: runyard init, or the stack of config/cloudformation.yaml or config/terraform";
-            Some(warning("DoorbellMissing", name, problem, fix))
-        }
-        Err(
-            error @ (QueueError::Throttled
-            | QueueError::Unreachable(_)
-            | QueueError::Denied(_)
-            | QueueError::Invalid(_)),
-        ) => Some(no_answer("QueueUnasked", name, &error.to_string())),
-    }
+    let problem = "is not there: intents wait for the operator's next look at the stream".to_owned();
+    let fix = "make it: runyard init, or the stack of config/cloudformation.yaml or config/terraform";
+    beside(name, found, warning("DoorbellMissing", name, problem, fix))
 }
 
 /// Returns a finding about the queue of queued jobs. A yard works without one, so it is not a fault.
 pub(super) fn job_bell(name: &str, found: Result<QueueState, QueueError>) -> Option<Finding> {
+    let problem =
+        "is not there: jobs that name a class by their label wait for the next look at GitHub".to_owned();
+    let fix = "make it with `runyard init`, and have GitHub's webhook lead there (docs/how-to/install.md)";
+    let missing = Finding { severity: EventType::Normal, ..warning("JobsQueueMissing", name, problem, fix) };
+    let found = found.and_then(|state| match state {
+        QueueState::Present(_) => Ok(()),
+        QueueState::Missing(_) => Err(QueueError::Missing),
+    });
+    beside(name, found, missing)
+}
+
+/// Returns a finding about a queue beside those of the classes: `missing`, or that it cannot be looked up.
+fn beside(name: &str, found: Result<(), QueueError>, missing: Finding) -> Option<Finding> {
     match found {
-        Ok(QueueState::Present(_)) | Err(QueueError::NoService(_)) => None,
-        Ok(QueueState::Missing(_)) | Err(QueueError::Missing) => {
-            let problem =
-                "is not there: jobs that name a class by their label wait for the next look at GitHub"
-                    .to_owned();
-            let fix =
-                "make it with `runyard init`, and have GitHub's webhook lead there (docs/how-to/install.md)";
-            let severity = EventType::Normal;
-            Some(Finding { severity, ..warning("JobsQueueMissing", name, problem, fix) })
-        }
+        Ok(()) | Err(QueueError::NoService(_)) => None,
+        Err(QueueError::Missing) => Some(missing),
         Err(
             error @ (QueueError::Throttled
             | QueueError::Unreachable(_)

@@ -1,12 +1,14 @@
+use std::cell::Cell;
+
 use jiff::Timestamp;
-use runyard_fakes::{FakeGitHub, MemoryStore, SeededEntropy, TokioClock};
+use runyard_fakes::{FakeGitHub, MemoryStore, SeededEntropy, TokioClock, queued_job};
 use serde_json::json;
 use tokio_util::sync::DropGuard;
 
 use super::unfinished::REST;
 use super::*;
 use crate::model::{Asked, Item, Pool, PoolSpec, Reading, Record as _, RecordId, Request, read};
-use crate::ports::github::{JobState, WorkflowJob};
+use crate::ports::github::JobState;
 use crate::yard::{Now, Observation, Yard};
 
 mod budget;
@@ -161,20 +163,7 @@ impl Bench {
 
     /// Queues a job of a run of acme/web.
     fn queue(&self, run: u64, labels: &[&str]) {
-        self.github.set_run("acme", "web", run, RunState::Active { attempt: 1 });
-        self.github.add_job("acme", "web", run, job(labels));
-    }
-}
-
-fn job(labels: &[&str]) -> WorkflowJob {
-    WorkflowJob {
-        name: "build".into(),
-        labels: labels.iter().map(|label| (*label).to_owned()).collect(),
-        state: JobState::Queued,
-        attempt: 1,
-        started_at: None,
-        completed_at: None,
-        runner: None,
+        self.github.queue_job("acme", "web", run, "build", labels);
     }
 }
 
@@ -309,7 +298,7 @@ async fn a_job_that_github_lists_late_is_found_although_nothing_else_changes() {
     let bench = watching(vec![class(json!({}))], vec![]);
     bench.github.set_run("acme", "web", 41, RunState::Active { attempt: 1 });
     tokio::time::sleep(EVERY + KNOWN).await;
-    bench.github.add_job_late("acme", "web", 41, job(&["41-small"]));
+    bench.github.add_job_late("acme", "web", 41, queued_job("build", &["41-small"]));
     tokio::time::sleep(6 * EVERY).await;
     assert_eq!(bench.requests().len(), 1);
 }
@@ -410,6 +399,41 @@ async fn two_that_take_themselves_for_the_leader_write_one_request() {
     assert_eq!((request.intent.count, request.version), (2, 2), "and raise it once");
 }
 
+/// A raise and a lowering are written on the version that was read: what another writer wrote meanwhile is not lost.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_another_writer_changes_meanwhile_is_raised_and_lowered_later() {
+    let bench = watching(vec![class(json!({}))], vec![]);
+    (0..2).for_each(|_| bench.queue(41, &["41-small"]));
+    tokio::time::sleep(EVERY + KNOWN).await;
+    bench.store.every_call_takes(Duration::from_secs(2));
+    let written_each_second = async |seconds: u32| {
+        let mut version = 0;
+        for _ in 0..seconds {
+            let [mut request] = bench.requests().try_into().unwrap();
+            request.version += 1;
+            version = request.version;
+            bench.store.put(request.to_item());
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        let [request] = bench.requests().try_into().unwrap();
+        assert_eq!(request.version, version, "nobody wrote on what another had written");
+        (request.intent.count, request.intent.wanted)
+    };
+    let ended = Cell::new(false);
+    bench.github.change_jobs("acme", "web", 41, 1, |job| {
+        if !ended.replace(true) {
+            job.state = JobState::Succeeded;
+        }
+    });
+    assert_eq!(written_each_second(1200).await, (2, None));
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!(written_each_second(1).await, (2, Some(1)), "lowered once nobody else writes");
+    (0..2).for_each(|_| bench.queue(41, &["41-small"]));
+    assert_eq!(written_each_second(120).await, (2, Some(1)));
+    tokio::time::sleep(6 * OPEN).await;
+    assert_eq!(written_each_second(1).await, (3, Some(3)), "and raised");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_repository_that_comes_later_is_found_within_an_hour() {
     let bench = watching(vec![class(json!({}))], vec![]);
@@ -419,8 +443,7 @@ async fn a_repository_that_comes_later_is_found_within_an_hour() {
     bench.queue(41, &["41-small"]);
     tokio::time::sleep(REPOSITORIES_AGAIN + EVERY).await;
     assert_eq!(bench.requests().len(), 1, "a list that failed is asked for again soon");
-    bench.github.set_run("acme", "new", 43, RunState::Active { attempt: 1 });
-    bench.github.add_job("acme", "new", 43, job(&["43-small"]));
+    bench.github.queue_job("acme", "new", 43, "build", &["43-small"]);
     tokio::time::sleep(REPOSITORIES + EVERY).await;
     assert_eq!(bench.requests().len(), 2);
 }

@@ -39,8 +39,7 @@ async fn lives(bench: Arc<Bench>, number: u64, rings: bool) -> Duration {
         attempt: 1,
     });
     let github = &bench.github;
-    github.set_run("acme", &name, run, RunState::Active { attempt: 1 });
-    github.add_job("acme", &name, run, job(&[&format!("{run}-small")]));
+    github.queue_job("acme", &name, run, "build", &[&format!("{run}-small")]);
     let queued = tokio::time::Instant::now();
     if rings {
         bench.ring(&repository, run).await;

@@ -91,7 +91,7 @@ async fn the_jobs_of_a_run_that_rings_are_read_although_its_entry_did_not_change
     tokio::time::sleep(EVERY + KNOWN).await;
     let read = || bench.github.calls_in("acme/web").get("run_jobs").copied().unwrap_or(0);
     let before = read();
-    bench.github.add_job_late("acme", "web", 41, job(&["41-small"]));
+    bench.github.add_job_late("acme", "web", 41, queued_job("build", &["41-small"]));
     bench.ring("acme/web", 41).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!((bench.requests().len(), read() - before), (1, 1), "and of no other run");
@@ -106,7 +106,7 @@ async fn a_job_that_github_lists_five_seconds_after_its_ring_is_found_by_a_secon
     bench.ring("acme/web", 41).await;
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert_eq!(bench.requests().len(), 0);
-    bench.github.add_job_late("acme", "web", 41, job(&["41-small"]));
+    bench.github.add_job_late("acme", "web", 41, queued_job("build", &["41-small"]));
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!((bench.requests().len(), bench.looks("acme/web") - before), (1, 2));
 }
