@@ -7,6 +7,7 @@ pub mod doorbell;
 pub mod github;
 pub mod notices;
 pub mod queue;
+pub mod scale_sets;
 pub mod store;
 
 pub use clock::{Clock, Entropy};
@@ -17,4 +18,5 @@ pub use doorbell::{Doorbell, JobBell, JobRings};
 pub use github::{GitHub, GitHubError};
 pub use notices::{Batch, Delivery, Notices};
 pub use queue::{PoolQueue, QueueDepth, QueueError, Received};
+pub use scale_sets::{ScaleSetError, ScaleSets};
 pub use store::{Change, Page, Refusal, Store, StoreError, Watch};
