@@ -7,6 +7,7 @@ mod machine;
 mod pool;
 mod record;
 mod request;
+mod scale_set;
 mod timing;
 
 pub use launch::{LAUNCH_LIMIT, Launch, LaunchPhase};
@@ -37,6 +38,7 @@ pub use pool::queue::{Queue, of_run};
 pub use pool::registered_ahead::{AheadOff, AheadStatus, RegisteredAhead};
 pub use pool::replacement::{Hours, Replacement};
 pub use pool::selector::{InstanceTypes, matches};
+pub use pool::sets::SetScope;
 pub use pool::sharing::{
     HalfLife, MOST_GLOBS, MOST_RESERVE, MOST_WEIGHT, Priority, Quota, SHARES_NAMED, ShareBy, Sharing, Usage,
     YardSharing, closest,
@@ -74,4 +76,5 @@ pub use request::{
     Request, Status, TIMEOUT_SECONDS, UNWATCHED_RUNTIME_MINUTES, WATCHED_RUNTIME_MINUTES, claim_of_runner,
     label, machine_of_runner, release, runner_name,
 };
+pub use scale_set::{SetCounts, SetPlace, SetRecord, SetState, slot_number};
 pub use timing::Timing;

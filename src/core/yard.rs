@@ -8,7 +8,7 @@ use indexmap::IndexMap;
 
 use crate::model::{
     Agent, ClassName, InstanceArn, InstanceFacts, InstanceId, Launch, LaunchId, LaunchPhase, Lease, Pool,
-    RecordId, Repository, Request, RequestKey, RunnerPackage, Slot,
+    RecordId, Repository, Request, RequestKey, RunnerPackage, SetPlace, SetRecord, Slot,
 };
 use crate::ports::Machine;
 use crate::ports::github::{EndOfLife, RunnerSupport};
@@ -114,6 +114,8 @@ pub struct Yard {
     pub runner: Option<RunnerSupport>,
     /// The leader's lease, as it was last seen.
     pub(crate) lease: Option<Lease>,
+    /// The runner scale sets, as their records were last seen.
+    pub(crate) sets: BTreeMap<(ClassName, SetPlace), SetRecord>,
     /// The history table contains everything that had ended at this time: records need not keep it.
     pub delivered: Option<jiff::Timestamp>,
     /// The newest runner package of each architecture, as GitHub's list last named them.

@@ -26,6 +26,7 @@ fn verdict(kind: Kind, item: &Item) -> Verdict {
         Kind::Pool => judge(read::<Pool>(item)),
         Kind::Launch => judge(read::<Launch>(item)),
         Kind::Lease => judge(read::<Lease>(item)),
+        Kind::Queue => judge(read::<SetRecord>(item)),
         Kind::Event => judge(read::<Event>(item)),
     }
 }

@@ -162,7 +162,7 @@ async fn left(context: &CliContext, class: &ClassName) -> CliResult<Left> {
                 Some(Kind::Request) => {
                     !text_of(item, "phase").unwrap_or_default().parse::<Phase>().is_ok_and(Phase::is_final)
                 }
-                Some(Kind::Agent | Kind::Pool | Kind::Lease | Kind::Event) | None => false,
+                Some(Kind::Agent | Kind::Pool | Kind::Lease | Kind::Queue | Kind::Event) | None => false,
             }
     };
     let mut left = Left { live: Vec::new(), launches: 0, requests: 0 };
@@ -171,7 +171,7 @@ async fn left(context: &CliContext, class: &ClassName) -> CliResult<Left> {
             Some(Kind::Instance) => left.live.push(item),
             Some(Kind::Launch) => left.launches += 1,
             Some(Kind::Request) => left.requests += 1,
-            Some(Kind::Agent | Kind::Pool | Kind::Lease | Kind::Event) | None => {}
+            Some(Kind::Agent | Kind::Pool | Kind::Lease | Kind::Queue | Kind::Event) | None => {}
         }
     }
     Ok(left)

@@ -199,6 +199,7 @@ fn name(id: &RecordId) -> Option<String> {
         RecordId::Launch(id) => Some(id.to_string()),
         RecordId::Agent(_)
         | RecordId::Lease(_)
+        | RecordId::Queue(..)
         | RecordId::Event { .. }
         | RecordId::Unnamed(..)
         | RecordId::Foreign(_) => None,

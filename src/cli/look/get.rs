@@ -193,9 +193,8 @@ impl Only {
                 let ended = |text: &str| text.parse::<State>().is_ok_and(|state| !state.live());
                 (text_of(item, "state").is_some_and(ended), self.state.is_some() || order.selects("state"))
             }
-            Some(Kind::Agent | Kind::Pool | Kind::Launch | Kind::Lease | Kind::Event) | None => {
-                (false, false)
-            }
+            Some(Kind::Agent | Kind::Pool | Kind::Launch | Kind::Lease | Kind::Queue | Kind::Event)
+            | None => (false, false),
         };
         over && !asked && !self.all
     }

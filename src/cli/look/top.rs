@@ -139,7 +139,8 @@ fn usage(items: &[Item], by: By, since: Timestamp, now: Timestamp) -> BTreeMap<S
                     all.entry(name).or_default().machines += 1;
                 }
             }
-            Some(Kind::Agent | Kind::Pool | Kind::Launch | Kind::Lease | Kind::Event) | None => {}
+            Some(Kind::Agent | Kind::Pool | Kind::Launch | Kind::Lease | Kind::Queue | Kind::Event)
+            | None => {}
         }
     }
     all

@@ -61,9 +61,15 @@ impl CliContext {
     /// Reads every item of ours except events, which are many times as numerous in a week as all other items.
     pub(crate) async fn everything(&self) -> CliResult<Vec<Item>> {
         self.all_that(|item| match kind_of(item) {
-            Some(Kind::Instance | Kind::Agent | Kind::Request | Kind::Pool | Kind::Launch | Kind::Lease) => {
-                true
-            }
+            Some(
+                Kind::Instance
+                | Kind::Agent
+                | Kind::Request
+                | Kind::Pool
+                | Kind::Launch
+                | Kind::Lease
+                | Kind::Queue,
+            ) => true,
             Some(Kind::Event) | None => false,
         })
         .await

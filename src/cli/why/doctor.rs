@@ -182,7 +182,15 @@ async fn outside(context: &CliContext, args: &DoctorArgs) -> CliResult<Outside> 
 /// Returns whether a record is kept for examination; of events, which are compared with nothing, only unreadable ones.
 fn looked_at(item: &Item) -> bool {
     match kind_of(item) {
-        Some(Kind::Instance | Kind::Agent | Kind::Request | Kind::Pool | Kind::Launch | Kind::Lease) => true,
+        Some(
+            Kind::Instance
+            | Kind::Agent
+            | Kind::Request
+            | Kind::Pool
+            | Kind::Launch
+            | Kind::Lease
+            | Kind::Queue,
+        ) => true,
         Some(Kind::Event) => match read::<Event>(item) {
             Reading::Record(_) => false,
             Reading::Newer { .. } | Reading::Unreadable(_) => true,

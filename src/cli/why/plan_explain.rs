@@ -280,6 +280,7 @@ fn named(key: &RecordId) -> String {
         RecordId::Pool(class) => format!("pool {class}"),
         RecordId::Launch(id) => format!("launch {id}"),
         RecordId::Lease(name) => format!("lease {name}"),
+        RecordId::Queue(class, place) => format!("scale set of {class} at {place}"),
         RecordId::Event { .. } | RecordId::Unnamed(..) | RecordId::Foreign(_) => key.to_string(),
     }
 }
@@ -313,6 +314,7 @@ fn debug_of(key: &RecordId) -> Option<String> {
         RecordId::Request(_)
         | RecordId::Agent(_)
         | RecordId::Lease(_)
+        | RecordId::Queue(..)
         | RecordId::Event { .. }
         | RecordId::Unnamed(..)
         | RecordId::Foreign(_) => None,

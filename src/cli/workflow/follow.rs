@@ -145,6 +145,7 @@ fn tells_more(condition: &Condition, request: &Request) -> bool {
         | ConditionType::IntentIgnored
         | ConditionType::Unaccounted
         | ConditionType::Doubtful
+        | ConditionType::Listening
         | ConditionType::RuntimeEnds
         | ConditionType::RunnerHeldBack
         | ConditionType::RunnerEnds

@@ -156,12 +156,26 @@ fn ended_early(cx: &Context<'_>, key: &RequestKey, request: &Request, holding: &
         let why = format!("superseded by attempt {newer}");
         return Some(release(cx, key, request, holding, Some(ReleasedBy::Superseded), &why));
     }
+    if request.is_slot() && (request.rests() || runner_ended(cx, request, holding)) {
+        let by = Some(ReleasedBy::RunnerEnded);
+        let why = if request.rests() { "no job needs it" } else { "its runner ended" };
+        return Some(release(cx, key, request, holding, by, why));
+    }
     is_over_time(cx, request).then(|| {
         if request.intent.asked == Asked::Job {
             return rest(cx, request);
         }
         let by = Some(ReleasedBy::MaxRuntime);
         release(cx, key, request, holding, by, "its maximum runtime is over")
+    })
+}
+
+/// Returns whether the runner of a slot ended: it served its job, or has none and will get none.
+fn runner_ended(cx: &Context<'_>, request: &Request, holding: &Holding<'_>) -> bool {
+    holding.held.iter().filter_map(|id| cx.yard.by_id(id)).any(|tracked| {
+        let ours =
+            tracked.instance.claim.as_ref().is_some_and(|claim| claim.request.request() == Some(&request.id));
+        ours && tracked.box_used_up()
     })
 }
 

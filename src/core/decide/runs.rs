@@ -1,8 +1,9 @@
-//! Judges what GitHub says about workflow runs: whether an attempt is over, which machines a re-run needs, and which
-//! requests its queued jobs make by their labels.
+//! Judges what GitHub says about workflow runs: whether an attempt is over, which machines a re-run needs, which
+//! requests its queued jobs make by their labels, and how many slots a runner scale set needs.
 
 pub(super) mod queued;
 pub(super) mod rerun;
+pub(super) mod sets;
 
 use crate::ports::github::RunState;
 

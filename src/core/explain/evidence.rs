@@ -61,6 +61,7 @@ pub fn related(items: &[Item], key: &RecordId) -> Vec<RecordId> {
         }
         RecordId::Agent(_)
         | RecordId::Lease(_)
+        | RecordId::Queue(..)
         | RecordId::Event { .. }
         | RecordId::Unnamed(..)
         | RecordId::Foreign(_) => {}
@@ -106,6 +107,7 @@ pub fn evidence(yard: &Yard, now: &Now, items: &[Item], keys: &[RecordId], event
         | RecordId::Launch(_)
         | RecordId::Agent(_)
         | RecordId::Lease(_)
+        | RecordId::Queue(..)
         | RecordId::Event { .. }
         | RecordId::Unnamed(..)
         | RecordId::Foreign(_) => of_machines(&mut told, yard, now, items, keys, events),
@@ -120,6 +122,7 @@ pub fn evidence(yard: &Yard, now: &Now, items: &[Item], keys: &[RecordId], event
             | RecordId::Agent(_)
             | RecordId::Launch(_)
             | RecordId::Lease(_)
+            | RecordId::Queue(..)
             | RecordId::Event { .. }
             | RecordId::Unnamed(..)
             | RecordId::Foreign(_) => {}
@@ -197,6 +200,7 @@ pub fn wrong(yard: &Yard, now: &Now, key: &RecordId) -> bool {
         }),
         RecordId::Agent(_)
         | RecordId::Lease(_)
+        | RecordId::Queue(..)
         | RecordId::Event { .. }
         | RecordId::Unnamed(..)
         | RecordId::Foreign(_) => false,
@@ -228,6 +232,7 @@ fn is_over(yard: &Yard, key: &RecordId) -> bool {
         RecordId::Pool(_) => false,
         RecordId::Agent(_)
         | RecordId::Lease(_)
+        | RecordId::Queue(..)
         | RecordId::Event { .. }
         | RecordId::Unnamed(..)
         | RecordId::Foreign(_) => true,
@@ -337,6 +342,7 @@ fn of_request(told: &mut Told, items: &[Item], key: &RecordId, sign: bool) {
             | ConditionType::Blocked
             | ConditionType::Doubtful
             | ConditionType::Stuck
+            | ConditionType::Listening
             | ConditionType::RuntimeEnds
             | ConditionType::RunnerHeldBack
             | ConditionType::RunnerEnds => false,

@@ -207,6 +207,7 @@ pub(super) fn troubled(condition: &Condition) -> bool {
             | ConditionType::Ready
             | ConditionType::Warm
             | ConditionType::IntentIgnored
+            | ConditionType::Listening
             | ConditionType::RuntimeEnds => false,
         }
 }

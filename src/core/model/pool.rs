@@ -12,6 +12,7 @@ pub(crate) mod registered_ahead;
 pub(crate) mod replacement;
 mod reuse;
 pub(crate) mod selector;
+pub(crate) mod sets;
 pub(crate) mod sharing;
 pub(crate) mod sizing;
 

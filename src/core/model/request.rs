@@ -81,6 +81,8 @@ words! {
         RunEnded = "run-ended",
         /// A newer attempt of its run asks under the same name.
         Superseded = "superseded",
+        /// It was a slot of a scale set, and its runner ended or is not needed.
+        RunnerEnded = "runner-ended",
     }
 }
 
@@ -270,6 +272,7 @@ impl Request {
             | RecordId::Instance(_)
             | RecordId::Launch(_)
             | RecordId::Lease(_)
+            | RecordId::Queue(..)
             | RecordId::Pool(_)
             | RecordId::Event { .. }
             | RecordId::Unnamed(..)
@@ -310,6 +313,17 @@ impl Request {
         self.status.observed_generation = self.intent.generation;
     }
 
+    /// Returns whether it still has the claim that a runner of this name serves; none if it is no runner of ours. A
+    /// machine may have come back to it in another claim. The name of a runner that was registered ahead tells the
+    /// machine alone.
+    pub fn has_runner(&self, name: &str) -> Option<bool> {
+        let machine = machine_of_runner(name)?;
+        let version = claim_of_runner(name).map(|(_, version)| version);
+        let claim = self.status.claims.get(&machine).map(ClaimId::version);
+        let same = version.zip(claim).is_none_or(|(version, claim)| version == claim);
+        Some(same && self.status.instances.contains(&machine))
+    }
+
     /// Adds machines to its list.
     pub fn gain<'a>(&mut self, machines: impl Iterator<Item = &'a Instance>) {
         for instance in machines {
@@ -339,6 +353,11 @@ impl Request {
     /// a class.
     pub fn has_run_at_github(&self) -> bool {
         !self.intent.trial && self.id.run_id.as_str().parse::<u64>().is_ok()
+    }
+
+    /// Returns whether it is a slot of a runner scale set: its runner serves any one job of the set.
+    pub fn is_slot(&self) -> bool {
+        self.intent.asked == Asked::Set && self.id.set().is_some()
     }
 
     /// Returns whether it was released, by its workflow or by the operator.

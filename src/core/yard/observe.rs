@@ -8,7 +8,9 @@ mod github;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::model::{Item, Kind, Lease, Reading, Record, RecordId, Uid, Unreadable, Versioned, read};
+use crate::model::{
+    Item, Kind, Lease, Reading, Record, RecordId, SetRecord, Uid, Unreadable, Versioned, read,
+};
 
 use super::{Former, Now, Observation, Tracked, Unit, UnreadMachine, Written, Yard};
 
@@ -152,6 +154,16 @@ impl Yard {
                     yard.lease = lease;
                 }
             }),
+            // Slots live by their own records; the leader's loop and people read it.
+            Kind::Queue => self.take::<SetRecord>(key, item, source, dirty, |yard, set, _| {
+                let RecordId::Queue(class, place) = key else { return };
+                let key = (class.clone(), place.clone());
+                match (set, yard.sets.get(&key)) {
+                    (None, _) => drop(yard.sets.remove(&key)),
+                    (Some(set), Some(known)) if set.uid == known.uid && set.version < known.version => {}
+                    (Some(set), _) => drop(yard.sets.insert(key, set)),
+                }
+            }),
             Kind::Event => return,
         }
         if item.is_some() {
@@ -181,6 +193,7 @@ impl Yard {
             RecordId::Instance(_)
             | RecordId::Agent(_)
             | RecordId::Lease(_)
+            | RecordId::Queue(..)
             | RecordId::Event { .. }
             | RecordId::Unnamed(..)
             | RecordId::Foreign(_) => None,
@@ -235,6 +248,7 @@ impl Yard {
             RecordId::Pool(_)
             | RecordId::Launch(_)
             | RecordId::Lease(_)
+            | RecordId::Queue(..)
             | RecordId::Event { .. }
             | RecordId::Unnamed(..)
             | RecordId::Foreign(_) => None,
@@ -263,6 +277,7 @@ impl Yard {
             RecordId::Pool(_)
             | RecordId::Launch(_)
             | RecordId::Lease(_)
+            | RecordId::Queue(..)
             | RecordId::Event { .. }
             | RecordId::Unnamed(..)
             | RecordId::Foreign(_) => None,
@@ -360,6 +375,7 @@ impl Yard {
             RecordId::Request(_)
             | RecordId::Launch(_)
             | RecordId::Lease(_)
+            | RecordId::Queue(..)
             | RecordId::Event { .. }
             | RecordId::Unnamed(..)
             | RecordId::Foreign(_) => {}
@@ -375,6 +391,7 @@ impl Yard {
             .chain(self.requests.keys().map(RecordId::from))
             .chain(self.launches.values().map(|tracked| tracked.launch.key()))
             .chain(self.classes.values().filter_map(|class| class.pool.as_ref()).map(Record::key))
+            .chain(self.sets.values().map(Record::key))
             .chain(self.unreadable.keys().cloned())
             .chain(self.newer.keys().cloned());
         // A record seen since the list began may be younger than the page that would show it.

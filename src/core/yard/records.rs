@@ -43,7 +43,10 @@ impl Yard {
                     tracked.beat = Some(Beat { seq: new.heartbeat_seq, at: now.seen });
                     tracked.silent = None;
                 }
-                let told = |agent: &Agent| (agent.interruption.clone(), agent.runner_trouble.clone());
+                let told = |agent: &Agent| {
+                    let (done, job) = (agent.registration_done, agent.job.clone());
+                    (agent.interruption.clone(), agent.runner_trouble.clone(), done, job)
+                };
                 if tracked.agent.as_ref().is_none_or(|old| told(old) != told(&new)) {
                     dirty.extend(tracked.instance.held_by().and_then(Unit::of_request));
                 }

@@ -77,6 +77,12 @@ pub struct Tracked {
 }
 
 impl Tracked {
+    /// Returns whether the runner of the last box served its job, or ended without being asked to.
+    pub(crate) fn box_used_up(&self) -> bool {
+        let done = self.agent.as_ref().and_then(|agent| agent.registration_done);
+        done.is_some_and(|done| done > 0 && done == self.instance.registration_seq)
+    }
+
     /// Records that GitHub reports the runner of its claim as busy.
     pub(super) fn runner_busy(&mut self) {
         self.busy_for = self.instance.claim.as_ref().map(|claim| claim.id.clone());

@@ -52,6 +52,7 @@ fn required(kind: Kind) -> &'static [&'static str] {
             "updatedAt",
         ],
         Kind::Lease => &["version"],
+        Kind::Queue => &["setName", "state", "version"],
         Kind::Event => &["type", "reason", "message", "actor", "subject", "at", "expiresAt", "updatedAt"],
     }
 }

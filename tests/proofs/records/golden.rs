@@ -74,6 +74,7 @@ fn attributes_from_the_future_survive_a_write_that_does_not_know_them() {
             Kind::Pool => rewritten::<Pool>(&item),
             Kind::Launch => rewritten::<Launch>(&item),
             Kind::Lease => rewritten::<Lease>(&item),
+            Kind::Queue => rewritten::<SetRecord>(&item),
             // Written by others in other ways: an agent names what it changes, an event never changes.
             Kind::Agent | Kind::Event => continue,
         };

@@ -106,7 +106,7 @@ pub(super) async fn of_table(
                     volume(&pool, prices);
                 }
             }
-            Some(Kind::Agent | Kind::Launch | Kind::Lease | Kind::Event) | None => {}
+            Some(Kind::Agent | Kind::Launch | Kind::Lease | Kind::Queue | Kind::Event) | None => {}
         }
     }
     Ok(lines)

@@ -92,6 +92,7 @@ fn sort(items: &[Item], findings: &mut Vec<Finding>) -> Records {
                     records.operator = Some(r);
                 }
             }),
+            Kind::Queue => keep(item, findings, |_, _: SetRecord| {}),
             Kind::Event => keep(item, findings, |_, _: Event| {}),
         }
     }

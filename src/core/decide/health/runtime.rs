@@ -9,6 +9,10 @@ use crate::decide::context::Context;
 use crate::model::{PoolSpec, Request, UNWATCHED_RUNTIME_MINUTES, WATCHED_RUNTIME_MINUTES, after};
 use crate::yard::{ClassRecord, Yard, target};
 
+/// How long the runner of a slot waits for a job, before another slot takes its place. Until it has one, its maximum
+/// runtime does not pass; its machine has twice this time beside it.
+pub(crate) const STANDS: Duration = Duration::from_secs(3 * 3600);
+
 /// Returns how long a machine may serve a request.
 pub(crate) fn max_runtime(cx: &Context<'_>, request: Option<&Request>, spec: Option<&PoolSpec>) -> Duration {
     let asked = request.and_then(|request| request.intent.max_runtime_minutes);
@@ -22,14 +26,17 @@ pub(crate) fn max_runtime(cx: &Context<'_>, request: Option<&Request>, spec: Opt
 }
 
 fn unless_told(cx: &Context<'_>, request: Option<&Request>) -> u64 {
-    let watched = cx.policy.watches_runs && request.is_some_and(Request::has_run_at_github);
+    // The end of a slot's runner is seen without GitHub.
+    let watched = request
+        .is_some_and(|request| request.is_slot() || (cx.policy.watches_runs && request.has_run_at_github()));
     if watched { WATCHED_RUNTIME_MINUTES } else { UNWATCHED_RUNTIME_MINUTES }
 }
 
 /// Returns when a ready request reaches its maximum runtime and gives its machines back, so that a workflow without a
-/// release step does not cost money forever. A request that rests has none.
+/// release step does not cost money forever. A request that rests has none, nor has a slot before its job.
 pub(crate) fn ends_at(cx: &Context<'_>, request: &Request) -> Option<Timestamp> {
     let ready_at = since(request).filter(|_| !request.rests())?;
+    let ready_at = if request.is_slot() { job_since(cx, request)?.max(ready_at) } else { ready_at };
     let class = Yard::class_of(request).map(|class| ClassRecord::of(cx.yard, &class));
     let by_class = request.intent.max_runtime_minutes.is_none();
     let end = |spec| after(ready_at, max_runtime(cx, Some(request), spec));
@@ -52,6 +59,15 @@ pub(crate) fn since(request: &Request) -> Option<Timestamp> {
     status.ready_at.map(|ready_at| status.lent_since.map_or(ready_at, |since| since.max(ready_at)))
 }
 
+/// Returns since when the runner of a slot has its job, by its agent's clock, which may be ahead.
+fn job_since(cx: &Context<'_>, request: &Request) -> Option<Timestamp> {
+    let jobs = request.status.instances.iter().filter_map(|id| {
+        let agent = cx.yard.by_id(id)?.agent.as_ref()?;
+        agent.job_of(request.status.claims.get(id)?)
+    });
+    jobs.map(|job| job.at.min(cx.now.wall)).min()
+}
+
 /// Returns the last deadline of the machines that a request holds.
 fn last_deadline(yard: &Yard, request: &Request) -> Option<Timestamp> {
     let holding = yard.holding(&request.id, request);
@@ -68,6 +84,7 @@ pub(crate) fn deadline(cx: &Context<'_>, request: Option<&Request>, spec: Option
     let ready_at = request.and_then(since);
     let by = || request.filter(waits)?.status.deadline.filter(|deadline| *deadline > now);
     let ready_at = ready_at.or_else(by).unwrap_or(now);
-    let end = after(ready_at, max_runtime(cx, request, spec)).max(now);
+    let stands = request.filter(|request| request.is_slot()).map_or(Duration::ZERO, |_| STANDS * 2);
+    let end = after(after(ready_at, stands), max_runtime(cx, request, spec)).max(now);
     after(end, cx.policy.timing.end)
 }

@@ -171,7 +171,9 @@ impl MachineView<'_> {
     /// Returns the credential that registers its claim's runner again. A single-use runner that served is gone at
     /// GitHub.
     fn anew(&self) -> Option<Credential> {
-        let runner = RunnerConfig::of(self.request?, self.spec?);
+        // A slot has one runner; it is released with it.
+        let request = self.request.filter(|request| !request.is_slot())?;
+        let runner = RunnerConfig::of(request, self.spec?);
         let dead = self.runner_number().and_then(|number| {
             let stale = StaleRunners::of(self.instance, None)?;
             Some(StaleRunners { number: Some(number), ..stale })
@@ -238,8 +240,7 @@ impl MachineView<'_> {
     /// Returns whether the runner of the last box served its job, or ended without being asked to, and the run still
     /// holds the machine.
     pub(super) fn box_used_up(&self) -> bool {
-        let done = self.tracked.agent.as_ref().and_then(|agent| agent.registration_done);
-        done.is_some_and(|done| done > 0 && done == self.instance.registration_seq)
+        self.tracked.box_used_up()
     }
 
     /// Returns whether its agent waits for a box that was sent already.

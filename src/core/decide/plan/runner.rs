@@ -91,6 +91,8 @@ pub struct KeepQuestion {
 pub struct StaleRunners {
     /// Where they were registered.
     pub place: AheadPlace,
+    /// Whether they are runners of a scale set.
+    pub of_set: bool,
     /// Their names.
     pub names: Vec<String>,
     /// GitHub's number of one of them, as its agent reports it.
@@ -106,9 +108,11 @@ impl StaleRunners {
         let ahead = instance.ahead.iter().map(|ahead| Ahead::name_of(&ahead.id));
         let Some(claim) = &instance.claim else {
             let place = AheadPlace::of(&instance.trust_domain).filter(|_| instance.ahead.is_some())?;
-            return Some(Self { place, names: ahead.collect(), number: None });
+            return Some(Self { place, of_set: false, names: ahead.collect(), number: None });
         };
-        let place = AheadPlace::Repository(claim.request.request()?.repository.to_string());
+        let request = claim.request.request()?;
+        let (place, of_set) =
+            (AheadPlace::Repository(request.repository.to_string()), request.set().is_some());
         let last = instance.registration_seq.max(1);
         let numbers = match mode {
             Some(RegistrationMode::Run) => BTreeSet::from([1]),
@@ -116,7 +120,7 @@ impl StaleRunners {
             None => BTreeSet::from([1, last]),
         };
         let names = numbers.into_iter().map(|number| runner_name(&claim.id, number)).chain(ahead).collect();
-        Some(Self { place, names, number: None })
+        Some(Self { place, of_set, names, number: None })
     }
 }
 

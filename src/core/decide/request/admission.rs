@@ -3,8 +3,8 @@
 use crate::decide::capacity;
 use crate::decide::context::Context;
 use crate::model::{
-    InstanceTypes, Intent, LONGEST_RUNTIME_MINUTES, LONGEST_TIMEOUT_SECONDS, LabelMode, MOST_MACHINES, Phase,
-    Pool, PoolSpec, Request,
+    Asked, InstanceTypes, Intent, LONGEST_RUNTIME_MINUTES, LONGEST_TIMEOUT_SECONDS, LabelMode, MOST_MACHINES,
+    Phase, Pool, PoolSpec, Request, SetPlace,
 };
 use crate::yard::Yard;
 
@@ -26,6 +26,9 @@ pub(in crate::decide) fn refused(cx: &Context<'_>, request: &Request) -> Option<
     };
     let spec = &pool.spec;
     invalid(intent).map(|message| ("Invalid", message)).or_else(|| {
+        if let Some(message) = no_slot(request, spec) {
+            return Some(("NotAllowed", message));
+        }
         if !spec.admits(&request.id.repository) {
             let message = format!("class {} is not open to {}", spec.resource_class, request.id.repository);
             return Some(("NotAllowed", message));
@@ -66,6 +69,24 @@ pub(in crate::decide) fn refused(cx: &Context<'_>, request: &Request) -> Option<
             holder.id
         );
         Some(("LabelTaken", message))
+    })
+}
+
+/// Returns why a request with the key or the mark of a slot is none of a scale set of its class.
+fn no_slot(request: &Request, spec: &PoolSpec) -> Option<String> {
+    if request.id.set().is_none()
+        && request.intent.asked != Asked::Set
+        && !request.id.repository.is_organization()
+    {
+        return None;
+    }
+    let place = SetPlace::repository(&request.id.repository);
+    let one = request.is_slot() && request.intent.count == 1;
+    (!one || !spec.set_places().contains(&place)).then(|| {
+        format!(
+            "{} is no slot of a scale set of class {}; the operator alone makes those",
+            request.id, spec.resource_class
+        )
     })
 }
 

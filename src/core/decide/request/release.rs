@@ -26,6 +26,7 @@ pub(super) fn released_because(request: &Request) -> &'static str {
         (Desired::Provisioned, Some(ReleasedBy::MaxRuntime)) => "its maximum runtime is over",
         (Desired::Provisioned, Some(ReleasedBy::RunEnded)) => "GitHub says that its run is over",
         (Desired::Provisioned, Some(ReleasedBy::Superseded)) => "superseded by a newer attempt",
+        (Desired::Provisioned, Some(ReleasedBy::RunnerEnded)) => "its runner ended, or no job needs it",
         // An operator of an earlier version did not store the reason.
         (Desired::Provisioned, None) => "superseded by a newer attempt, or over its time",
     }

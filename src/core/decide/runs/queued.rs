@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::model::{
-    Asked, ClassName, PoolSpec, Queue, Repository, Request, RequestKey, RequestName, RunId,
-    machine_of_runner, of_run,
+    Asked, ClassName, PoolSpec, Queue, Repository, Request, RequestKey, RequestName, RunId, of_run,
 };
 use crate::ports::github::{JobState, WorkflowJob, WorkflowRun};
 use crate::yard::gives_back;
@@ -206,12 +205,12 @@ fn judge<'a>(
 
 impl RunLabel {
     /// Returns how many of its jobs need a machine of its request: those that wait for a runner, and those that run. One
-    /// that is listed as running on a machine that the request does not have any more needs none: GitHub misses a runner
+    /// that is listed as running in a claim that the request does not have any more needs none: GitHub misses a runner
     /// after some minutes only.
     #[must_use]
     pub fn jobs(&self, request: Option<&Request>) -> u32 {
-        let has = |machine| request.is_none_or(|request| request.status.instances.contains(&machine));
-        let needs = |runner: &&String| machine_of_runner(runner).is_none_or(has);
+        let has = |runner: &str| request.and_then(|request| request.has_runner(runner)).unwrap_or(true);
+        let needs = |runner: &&String| has(runner);
         self.queued + number(self.runners.iter().filter(needs).count())
     }
 

@@ -11,7 +11,7 @@ use super::keep::KeptDirectories;
 use crate::model::record::Record;
 use crate::model::record::field::FieldError;
 use crate::model::record::identity::{Kind, RecordId};
-use crate::model::record::ids::InstanceArn;
+use crate::model::record::ids::{ClaimId, InstanceArn};
 use crate::model::record::item::AttributeValue;
 use crate::model::record::state::{Signal, words};
 
@@ -110,6 +110,16 @@ pub struct RetireReport {
     pub busy: bool,
 }
 
+/// The job of a slot's runner.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RunnerJob {
+    /// The claim.
+    pub claim_id: ClaimId,
+    /// When it began.
+    pub at: Timestamp,
+}
+
 impl RetireReport {
     /// Returns its stored form.
     #[must_use]
@@ -186,6 +196,9 @@ pub struct Agent {
     /// The answer to the question whether its runner has a job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retire: Option<RetireReport>,
+    /// The job of its runner.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<RunnerJob>,
     /// When it was last written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub updated_at: Option<Timestamp>,
@@ -218,8 +231,14 @@ impl Agent {
             ahead: None,
             runner_trouble: None,
             retire: None,
+            job: None,
             updated_at: Some(now),
         }
+    }
+
+    /// Returns the job that its runner has, or had last, in this claim; told of slots of scale sets alone.
+    pub fn job_of(&self, claim: &ClaimId) -> Option<&RunnerJob> {
+        self.job.as_ref().filter(|job| job.claim_id == *claim)
     }
 
     /// Returns its signal for this claim, if it has one.

@@ -1,11 +1,14 @@
-//! Which queued jobs at GitHub make requests of a class without a job that asks.
+//! Which queued jobs at GitHub get machines of a class without a job that asks: those with a label of their run, and
+//! those of a runner scale set.
 
 use serde::{Deserialize, Serialize};
 
+use super::sets::SetScope;
 use super::{LabelMode, PoolSpec};
 use crate::model::record::bounds::MOST_MACHINES;
 use crate::model::record::field::FieldError;
 use crate::model::record::ids::{RequestName, RunId};
+use crate::model::record::time::Seconds;
 
 /// The jobs that a class serves by their label alone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -14,12 +17,41 @@ pub struct Queue {
     /// Whether jobs get machines whose label is `<run id>-<class>` or `<run id>-<class>-<number>`.
     #[serde(default)]
     pub run_labels: bool,
-    /// Most machines of one such label, 1 to 500.
+    /// Most machines of one such label, or of one scale set, 1 to 500.
     #[serde(default = "most", skip_serializing_if = "is_most")]
     pub max_slots: u32,
     /// Whether jobs of pull requests from forks get machines.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub forks: bool,
+    /// The labels of its runner scale sets, of which the first is their name; empty where it has none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub labels: Vec<String>,
+    /// Where it has them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<SetScope>,
+    /// How many runners of a set wait for jobs that are not there yet.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub standing: u32,
+    /// How long a runner of a set that is not needed waits for a job, in seconds.
+    #[serde(default = "unused", skip_serializing_if = "is_unused")]
+    pub unused_seconds: Seconds,
+}
+
+/// How long a runner of a scale set that is not needed waits for a job, unless its class says otherwise.
+const UNUSED_SECONDS: Seconds = 600;
+
+const fn unused() -> Seconds {
+    UNUSED_SECONDS
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_unused(seconds: &Seconds) -> bool {
+    *seconds == UNUSED_SECONDS
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_none(standing: &u32) -> bool {
+    *standing == 0
 }
 
 const fn most() -> u32 {
@@ -35,11 +67,21 @@ impl Queue {
     /// Describes the settings in one line, for people.
     #[must_use]
     pub fn told(&self) -> String {
-        if !self.run_labels {
-            return "no run labels".to_owned();
-        }
-        let forks = if self.forks { "forks too" } else { "no forks" };
-        format!("run labels, at most {} machines a label, {forks}", self.max_slots)
+        let labels = if self.run_labels {
+            let forks = if self.forks { "forks too" } else { "no forks" };
+            format!("run labels, at most {} machines a label, {forks}", self.max_slots)
+        } else {
+            "no run labels".to_owned()
+        };
+        let Some(scope) = self.scope.filter(|_| !self.labels.is_empty()) else { return labels };
+        let standing =
+            if self.standing == 0 { String::new() } else { format!(", {} standing", self.standing) };
+        let set = format!(
+            "scale set {} of each {scope}, at most {} machines{standing}",
+            self.labels.join(", "),
+            self.max_slots
+        );
+        if self.run_labels { format!("{labels}; {set}") } else { set }
     }
 }
 
@@ -73,8 +115,10 @@ impl PoolSpec {
     /// Checks that labels can name the class where it serves jobs by their label.
     ///
     /// # Errors
-    /// Labels of the class need a secret part, which no job can know; or its name is that of a label without a name.
+    /// Labels of the class need a secret part, which no job can know; its name is that of a label without a name; or it
+    /// cannot have its scale sets.
     pub fn check_queue(&self) -> Result<(), FieldError> {
+        self.check_sets()?;
         if !self.queue.as_ref().is_some_and(|queue| queue.run_labels) {
             return Ok(());
         }
@@ -138,12 +182,23 @@ mod tests {
         let forks = serde_json::json!({"runLabels": true, "forks": true});
         assert_eq!(told(forks), "run labels, at most 500 machines a label, forks too");
         assert_eq!(told(serde_json::json!({"maxSlots": 8})), "no run labels");
+        let set = serde_json::json!({"labels": ["runyard-small"], "scope": "repository", "standing": 2, "maxSlots": 8});
+        assert_eq!(told(set), "scale set runyard-small of each repository, at most 8 machines, 2 standing");
     }
 
     #[test]
     fn what_a_queue_does_not_say_has_the_contracts_value() {
         let queue = spec("small", serde_json::json!({})).queue.unwrap();
-        assert_eq!(queue, Queue { run_labels: true, max_slots: MOST_MACHINES, forks: false });
+        let expected = Queue {
+            run_labels: true,
+            max_slots: MOST_MACHINES,
+            forks: false,
+            labels: Vec::new(),
+            scope: None,
+            standing: 0,
+            unused_seconds: 600,
+        };
+        assert_eq!(queue, expected);
         assert_eq!(serde_json::to_value(&queue).unwrap(), serde_json::json!({"runLabels": true}));
     }
 }

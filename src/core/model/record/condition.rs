@@ -31,6 +31,8 @@ words! {
         RunnerHeldBack = "RunnerHeldBack",
         /// The maximum runtime of a ready request is over soon.
         RuntimeEnds = "RuntimeEnds",
+        /// The messages of a scale set are read.
+        Listening = "Listening",
         /// GitHub's support of the runner version that claims get ends soon.
         RunnerEnds = "RunnerEnds",
     }

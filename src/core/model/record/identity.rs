@@ -10,6 +10,7 @@ use super::field::FieldError;
 use super::ids::{ClassName, InstanceArn, LaunchId, Repository, RequestKey, RequestName, RunId};
 use super::item::{AttributeValue, Item};
 use super::state::words;
+use crate::model::scale_set::SetPlace;
 
 words! {
     /// The kinds of records, as in the attribute `kind`.
@@ -26,6 +27,8 @@ words! {
         Launch = "launch",
         /// The lease of the operator that may launch.
         Lease = "lease",
+        /// A runner scale set: the queue that GitHub keeps for a class.
+        Queue = "queue",
         /// What happened.
         Event = "event",
     }
@@ -85,6 +88,8 @@ pub enum RecordId {
     Pool(ClassName),
     /// A workflow's request for machines.
     Request(RequestKey),
+    /// A class's runner scale set at a place.
+    Queue(ClassName, SetPlace),
     /// An event of a record: the partition key of that record, and the place among its events.
     Event {
         /// The partition key of the record it is about.
@@ -100,6 +105,8 @@ pub enum RecordId {
 
 /// The prefix of the place of an event in its sort key.
 const EVENT: &str = "event#";
+/// The prefix of the place of a scale set in its sort key.
+const QUEUE: &str = "queue#";
 
 impl RecordId {
     /// Parses the record under a key, given by its two parts.
@@ -121,6 +128,7 @@ impl RecordId {
             Self::Lease(_) => Some(Kind::Lease),
             Self::Pool(_) => Some(Kind::Pool),
             Self::Request(_) => Some(Kind::Request),
+            Self::Queue(..) => Some(Kind::Queue),
             Self::Event { .. } => Some(Kind::Event),
             Self::Unnamed(kind, _) => Some(*kind),
             Self::Foreign(_) => None,
@@ -142,6 +150,7 @@ impl RecordId {
             | Self::Instance(_)
             | Self::Launch(_)
             | Self::Lease(_)
+            | Self::Queue(..)
             | Self::Pool(_)
             | Self::Event { .. }
             | Self::Unnamed(..)
@@ -157,6 +166,7 @@ impl RecordId {
             | Self::Request(_)
             | Self::Launch(_)
             | Self::Lease(_)
+            | Self::Queue(..)
             | Self::Pool(_)
             | Self::Event { .. }
             | Self::Unnamed(..)
@@ -172,6 +182,7 @@ impl RecordId {
             | Self::Request(_)
             | Self::Launch(_)
             | Self::Lease(_)
+            | Self::Queue(..)
             | Self::Pool(_)
             | Self::Event { .. }
             | Self::Unnamed(..)
@@ -188,6 +199,7 @@ impl RecordId {
             | Self::Request(_)
             | Self::Launch(_)
             | Self::Lease(_)
+            | Self::Queue(..)
             | Self::Event { .. }
             | Self::Unnamed(..)
             | Self::Foreign(_) => None,
@@ -200,10 +212,14 @@ impl RecordId {
         let name = match self {
             Self::Instance(arn) | Self::Agent(arn) => arn.as_str(),
             Self::Unnamed(Kind::Instance | Kind::Agent, key) => key.pk.as_str(),
-            Self::Unnamed(Kind::Request | Kind::Pool | Kind::Launch | Kind::Lease | Kind::Event, _)
+            Self::Unnamed(
+                Kind::Request | Kind::Pool | Kind::Launch | Kind::Lease | Kind::Queue | Kind::Event,
+                _,
+            )
             | Self::Request(_)
             | Self::Launch(_)
             | Self::Lease(_)
+            | Self::Queue(..)
             | Self::Pool(_)
             | Self::Event { .. }
             | Self::Foreign(_) => return None,
@@ -225,6 +241,7 @@ impl RecordId {
             Self::Lease(name) => format!("lease#{name}"),
             Self::Pool(class) => format!("pool#{class}"),
             Self::Request(id) => Self::partition(&id.repository, &id.run_id),
+            Self::Queue(class, _) => format!("queue#{class}"),
             Self::Event { subject, .. } => subject.to_string(),
             Self::Unnamed(_, key) | Self::Foreign(key) => key.pk.clone(),
         }
@@ -239,6 +256,7 @@ impl RecordId {
             Self::Lease(_) => Kind::Lease.as_str().into(),
             Self::Pool(_) => Kind::Pool.as_str().into(),
             Self::Request(id) => format!("request#{}#{}", id.name, id.attempt),
+            Self::Queue(_, place) => format!("{QUEUE}{place}"),
             Self::Event { place, .. } => format!("{EVENT}{place}"),
             Self::Unnamed(_, key) | Self::Foreign(key) => key.sk.clone(),
         }
@@ -264,6 +282,7 @@ impl From<Key> for RecordId {
         let kind = Kind::ALL.iter().copied().filter(|kind| kind.as_str() == prefix).find(|kind| match kind {
             Kind::Instance | Kind::Agent | Kind::Pool | Kind::Launch | Kind::Lease => key.sk == kind.as_str(),
             Kind::Request => key.sk.starts_with("request#"),
+            Kind::Queue => key.sk.starts_with(QUEUE),
             Kind::Event => false,
         });
         let Some(kind) = kind else { return Self::Foreign(key) };
@@ -274,6 +293,7 @@ impl From<Key> for RecordId {
             Kind::Lease => Ok(Self::Lease(name.into())),
             Kind::Pool => ClassName::parse(name).map(Self::Pool),
             Kind::Request => request(&key).map(Self::Request),
+            Kind::Queue => queue(name, &key),
             Kind::Event => return Self::Foreign(key),
         };
         named.unwrap_or(Self::Unnamed(kind, key))
@@ -288,6 +308,7 @@ impl From<RecordId> for Key {
             | RecordId::Instance(_)
             | RecordId::Launch(_)
             | RecordId::Lease(_)
+            | RecordId::Queue(..)
             | RecordId::Pool(_)
             | RecordId::Request(_)
             | RecordId::Event { .. }) => id.key(),
@@ -329,6 +350,16 @@ impl PartialEq<RequestKey> for RecordId {
     fn eq(&self, other: &RequestKey) -> bool {
         self.request() == Some(other)
     }
+}
+
+/// Parses the scale set that a key names.
+fn queue(class: &str, key: &Key) -> Result<RecordId, FieldError> {
+    let place = SetPlace::parse(key.sk.strip_prefix(QUEUE).unwrap_or_default())?;
+    let id = RecordId::Queue(ClassName::parse(class)?, place);
+    // One set, one key: `queue#Acme` would be another record of the same set.
+    let wrong =
+        || FieldError::new("sk", key.to_string(), "not the key of a queue", "see contract, section 1");
+    if id.sk() == key.sk { Ok(id) } else { Err(wrong()) }
 }
 
 /// Parses the request that a key names.
@@ -396,12 +427,17 @@ mod tests {
         assert_eq!(kind("lease#", "lease"), (Some(Kind::Lease), true));
         assert_eq!(kind("pool#linux", "pool"), (Some(Kind::Pool), true));
         assert_eq!(kind("request#Acme/web#7", "request#gpu#10"), (Some(Kind::Request), true));
+        assert_eq!(kind("queue#linux", "queue#acme"), (Some(Kind::Queue), true));
+        assert_eq!(kind("queue#linux", "queue#acme/web"), (Some(Kind::Queue), true));
         assert_eq!(kind("whatever", "event#now#x#y"), (Some(Kind::Event), true));
         for (pk, sk) in [
             ("agent#", "agent"),
             ("instance#i-1", "instance"),
             ("launch#l.1", "launch"),
             ("pool#x-dead", "pool"),
+            ("queue#x-dead", "queue#acme"),
+            ("queue#linux", "queue#Acme"),
+            ("queue#linux", "queue#acme/~"),
             ("request#acme/web#7", "request#gpu#02"),
             ("request#acme/web#7", "request#gpu#+2"),
             ("request#acme/web#7", "request#gpu"),

@@ -184,12 +184,44 @@ fn repository(v: &str) -> bool {
         (1..=100).contains(&n.len())
             && n != "."
             && n != ".."
-            && n.bytes().all(|b| b.is_ascii_alphanumeric() || b"_.-".contains(&b))
+            && (n == ORGANIZATION || n.bytes().all(|b| b.is_ascii_alphanumeric() || b"_.-".contains(&b)))
     };
     v.split_once('/').is_some_and(|(o, n)| owner(o) && name(n))
 }
 
+/// What stands in the place of a repository's name where a whole organisation is meant. GitHub's names have no `~`.
+const ORGANIZATION: &str = "~";
+
 impl Repository {
+    /// Returns what stands for all repositories of an organisation in the keys of its scale sets' slots.
+    ///
+    /// # Errors
+    /// It is no name of an organisation.
+    pub fn of_organization(owner: &str) -> Result<Self, FieldError> {
+        Self::parse(&format!("{owner}/{ORGANIZATION}"))
+    }
+
+    /// Parses the name of a single repository.
+    ///
+    /// # Errors
+    /// Names the value and the expected form.
+    pub fn parse_at_github(value: &str) -> Result<Self, FieldError> {
+        let wrong = || {
+            FieldError::new(
+                "repository",
+                value,
+                "not a valid repository",
+                "use OWNER/REPO, as in GITHUB_REPOSITORY",
+            )
+        };
+        Self::parse(value).and_then(|one| if one.is_organization() { Err(wrong()) } else { Ok(one) })
+    }
+
+    /// Returns whether it stands for all repositories of an organisation.
+    pub fn is_organization(&self) -> bool {
+        self.name() == ORGANIZATION
+    }
+
     /// Returns the account or organisation.
     pub fn owner(&self) -> &str {
         self.0.split_once('/').map_or("", |(owner, _)| owner)
@@ -276,6 +308,13 @@ pub struct RequestKey {
     pub name: RequestName,
     /// The attempt of the run, from 1.
     pub attempt: u32,
+}
+
+impl RequestKey {
+    /// Returns GitHub's number of the scale set whose slot it is; none for a request of a run.
+    pub fn set(&self) -> Option<u64> {
+        self.run_id.as_str().strip_prefix("set-")?.parse().ok()
+    }
 }
 
 impl fmt::Display for RequestKey {

@@ -143,6 +143,13 @@ impl Request {
         NewIntent { min_count, timeout_seconds, asked: Asked::Job, ..intent }.request(id, uid, now)
     }
 
+    /// Builds a slot of a scale set: a request of one machine whose runner serves any one job of the set.
+    #[must_use]
+    pub fn slot_of_set(id: &RequestKey, class: &ClassName, uid: Uid, now: Timestamp) -> Self {
+        let intent = NewIntent::of(class.clone(), 1);
+        NewIntent { timeout_seconds: Some(QUEUED_SECONDS), asked: Asked::Set, ..intent }.request(id, uid, now)
+    }
+
     /// Writes into the intent that its jobs need more machines. A higher count is accepted like that of a workflow.
     pub fn raise_to(&mut self, count: u32, wanted: u32, now: Timestamp) {
         let mut written = self.written.take().unwrap_or_else(|| Box::new(self.intent.clone()));

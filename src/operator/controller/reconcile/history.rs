@@ -121,6 +121,7 @@ fn has_lines(key: &RecordId) -> bool {
         RecordId::Instance(_) | RecordId::Launch(_) | RecordId::Request(_) => true,
         RecordId::Agent(_)
         | RecordId::Lease(_)
+        | RecordId::Queue(..)
         | RecordId::Pool(_)
         | RecordId::Event { .. }
         | RecordId::Unnamed(..)

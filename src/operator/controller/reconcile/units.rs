@@ -22,6 +22,7 @@ impl Loop {
             RecordId::Agent(_)
             | RecordId::Launch(_)
             | RecordId::Lease(_)
+            | RecordId::Queue(..)
             | RecordId::Event { .. }
             | RecordId::Unnamed(..)
             | RecordId::Foreign(_) => None,
@@ -41,6 +42,7 @@ pub(super) fn unit_of(slot: &Slot) -> Option<Unit> {
         Slot::Record(
             RecordId::Agent(_)
             | RecordId::Lease(_)
+            | RecordId::Queue(..)
             | RecordId::Event { .. }
             | RecordId::Unnamed(..)
             | RecordId::Foreign(_),

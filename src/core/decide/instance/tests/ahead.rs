@@ -286,7 +286,7 @@ fn a_machine_that_served_nobody_takes_its_runner_at_rest_along() {
     let built = rests(Some(7), Some(7));
     let Effect::SweepRunner(_, stale) = Planned::sweep_runner(&built.instance).effect else { panic!() };
     let (place, names) = (AheadPlace::Repository("acme/web".into()), vec![format!("runyard-ahead-{ID}")]);
-    assert_eq!(stale, Some(StaleRunners { place, names, number: None }));
+    assert_eq!(stale, Some(StaleRunners { place, of_set: false, names, number: None }));
     let Effect::SweepRunner(_, stale) = Planned::sweep_runner(&lent(Some(7)).instance).effect else {
         panic!()
     };
