@@ -177,6 +177,11 @@ impl Yard {
         self.requests.get(key).map(|asked| asked.there)
     }
 
+    /// Iterates over the records of runner scale sets.
+    pub fn sets(&self) -> impl Iterator<Item = &SetRecord> {
+        self.sets.values()
+    }
+
     /// Iterates over all requests.
     pub fn requests(&self) -> impl Iterator<Item = (&RequestKey, &Request)> {
         self.requests.iter().map(|(key, asked)| (key, &asked.request))

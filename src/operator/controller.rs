@@ -21,7 +21,9 @@ use crate::decide::{Following, Policy};
 use crate::ledger::Prices;
 use crate::metrics::Metrics;
 use crate::model::{Rebalance, TableName, Timing, YardSharing};
-use crate::ports::{Clock, Compute, Doorbell, Entropy, GitHub, JobBell, Notices, PoolQueue, Store};
+use crate::ports::{
+    Clock, Compute, Doorbell, Entropy, GitHub, JobBell, Notices, PoolQueue, ScaleSets, Store,
+};
 use crate::status::Health;
 
 pub use crate::controller::github::credential_issuer::CredentialIssuer;
@@ -38,6 +40,8 @@ pub struct Ports {
     pub compute: Arc<dyn Compute>,
     /// GitHub; `None` if another program registers runners.
     pub github: Option<Arc<dyn GitHub>>,
+    /// GitHub's runner scale sets; `None` where nobody listens to them.
+    pub scale_sets: Option<Arc<dyn ScaleSets>>,
     /// EC2's notices about machines, if a queue is configured.
     pub notices: Option<Arc<dyn Notices>>,
     /// The doorbell; `None` if the watch sees writes without it.

@@ -27,7 +27,7 @@ use crate::limits::Limited;
 use crate::metrics::Metrics;
 use crate::metrics::ports::Metered;
 use crate::model::FieldError;
-use crate::ports::{Clock, Compute, Entropy, GitHub, JobBell, Notices, PoolQueue, Store};
+use crate::ports::{Clock, Compute, Entropy, GitHub, JobBell, Notices, PoolQueue, ScaleSets, Store};
 use crate::process::clock::{SystemClock, SystemEntropy};
 use crate::status::Health;
 use crate::store::DynamoStore;
@@ -196,6 +196,7 @@ pub fn build(
     }
     let store = Arc::new(Metered::new(store, metrics.clone()).telling(health.clone()));
     let queue = Arc::new(Metered::new(queue, metrics.clone()));
+    let scale_sets: Option<Arc<dyn ScaleSets>> = None;
     let github = github.map(|github| Arc::new(Metered::new(github, metrics.clone())) as Arc<dyn GitHub>);
     let notices = config.interruptions.as_ref().map(|name| {
         let notices = Arc::new(SqsNotices::connect(name, sdk));
@@ -206,6 +207,7 @@ pub fn build(
         queue,
         compute,
         github,
+        scale_sets,
         notices,
         doorbell,
         job_bell,

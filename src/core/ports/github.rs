@@ -29,6 +29,19 @@ pub enum Scope {
     },
 }
 
+impl Scope {
+    /// Returns where the runners of a scale set's slots are: the place that the repository in their keys names.
+    #[must_use]
+    pub fn of_slots(repository: &Repository) -> Self {
+        let owner = repository.owner().to_owned();
+        if repository.is_organization() {
+            Self::Organization { owner }
+        } else {
+            Self::Repository { owner, name: repository.name().to_owned() }
+        }
+    }
+}
+
 /// A credential that lets a runner register or deregister. Its value is never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token {

@@ -1,4 +1,5 @@
-//! The loop's calls to GitHub: credentials, the state of runs, and leftover runners.
+//! The loop's calls to GitHub: credentials, the state of runs, runner scale sets, and leftover
+//! runners.
 
 mod ahead;
 mod answers;
@@ -11,5 +12,6 @@ mod rests;
 pub(crate) mod run_check;
 pub(crate) mod runner_gc;
 pub(crate) mod runs;
+pub(crate) mod sets;
 mod tokens;
 pub(crate) mod version_clock;

@@ -19,7 +19,7 @@ use crate::yard::{Now, Observation, Unit, Yard};
 use super::execute::{Executor, Failure, Outcome, Receipts, Unsettled};
 use super::timers::Timers;
 use super::{OperatorError, Ports, Settings, ordered_watch};
-use crate::controller::github::{runner_gc, runs};
+use crate::controller::github::{runner_gc, runs, sets};
 use crate::controller::records::events::Events;
 use crate::controller::records::history::Backlog;
 
@@ -198,6 +198,7 @@ impl Loop {
                     self.runner_news(news);
                 }
                 Some(ask) = inputs.runs.recv() => drop(ask.send(runs::Known::of(&self.yard))),
+                Some(ask) = inputs.sets.recv() => drop(ask.send(sets::Known::of(&self.yard))),
                 Some(done) = self.tasks.actions.join_next() => self.finished(done),
                 Some(news) = inputs.seen.recv() => self.take_in(news),
                 () = tokio::time::sleep(wait.unwrap_or(LONGEST_SLEEP)) => {}

@@ -249,6 +249,7 @@ impl Fixture {
             github: None,
             notices: None,
             doorbell,
+            scale_sets: None,
             job_bell: None,
             history: None,
             clock: port.clone(),

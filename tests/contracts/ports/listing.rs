@@ -88,6 +88,7 @@ async fn an_intent_is_taken_in_before_the_last_page_of_a_list_is_served() {
         github: None,
         notices: None,
         doorbell: None,
+        scale_sets: None,
         job_bell: None,
         history: None,
         clock: clock.clone(),

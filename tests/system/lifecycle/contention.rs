@@ -128,6 +128,7 @@ fn operator(
         github: None,
         notices: None,
         doorbell: None,
+        scale_sets: None,
         job_bell: None,
         history: None,
         clock: clock.clone(),

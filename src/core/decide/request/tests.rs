@@ -12,6 +12,7 @@ use crate::yard::lacking;
 mod bounds;
 mod intent;
 mod labels;
+mod slots;
 mod told;
 
 fn yard(request: Request, machines: Vec<Built>) -> Scene {

@@ -48,6 +48,8 @@ pub struct Slots {
     pub open: Vec<SetSlot>,
     /// When the last one failed.
     pub failed_at: Option<Timestamp>,
+    /// The class of the last one.
+    pub class: String,
 }
 
 impl Slots {
@@ -58,6 +60,7 @@ impl Slots {
         for (key, request) in yard.requests().filter(|(_, request)| request.is_slot()) {
             let Some(set) = key.set() else { continue };
             let slots = all.entry((SetPlace::repository(&key.repository), set)).or_default();
+            slots.class.clone_from(&request.intent.resource_class);
             if request.phase() == Phase::Failed {
                 slots.failed_at = slots.failed_at.max(request.updated_at);
             }
@@ -69,6 +72,13 @@ impl Slots {
             slots.open.sort_by_key(|slot| slot_number(&slot.key));
         }
         all
+    }
+}
+
+impl Slots {
+    /// Returns those that have no job and for which a machine is wanted.
+    pub fn free(&self) -> impl Iterator<Item = &RequestKey> {
+        self.open.iter().filter(|slot| slot.wanted && !slot.has_job).map(|slot| &slot.key)
     }
 }
 

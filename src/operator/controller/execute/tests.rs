@@ -14,6 +14,7 @@ fn executor(store: &MemoryStore) -> Executor {
         github: None,
         notices: None,
         doorbell: None,
+        scale_sets: None,
         job_bell: None,
         history: None,
         metrics: Metrics::new(clock.clone()),

@@ -13,9 +13,11 @@ use crate::model::{
     RequestKey, runner_name, seal,
 };
 use crate::ports::github::{JobConfig, RunnerSpec, Scope, Token};
-use crate::ports::{Clock, Entropy, GitHub, GitHubError};
+use crate::ports::scale_sets::ScaleSetError;
+use crate::ports::{Clock, Entropy, GitHub, GitHubError, ScaleSets};
 
 use super::groups::Groups;
+use super::removal::Site;
 use super::run_check::{RunCheck, RunProblem};
 use super::tokens::{Purpose, Tokens};
 use crate::controller::github::memory::PutOff;
@@ -23,6 +25,11 @@ use crate::controller::github::memory::Registered;
 
 /// The number of every organisation's default group, and of the only group for a repository's runners.
 const DEFAULT_GROUP: u64 = 1;
+
+/// The folder in which jobs work, relative to the runner's own.
+const WORK_FOLDER: &str = "_work";
+/// How long a single-use configuration is used; GitHub refuses it an hour after it was made.
+const JOB_CONFIG: SignedDuration = SignedDuration::from_mins(55);
 
 /// A runner group that an organisation does not have.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -78,6 +85,8 @@ pub enum CredentialError {
 /// Mints, caches and seals credentials.
 pub struct CredentialIssuer {
     pub(crate) github: Arc<dyn GitHub>,
+    /// The scale sets, whose slots have runners of their own kind.
+    pub(crate) sets: Option<Arc<dyn ScaleSets>>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) entropy: Arc<dyn Entropy>,
     pub(crate) organization: bool,
@@ -127,18 +136,19 @@ impl CredentialIssuer {
         entropy: Arc<dyn Entropy>,
         organization: bool,
         verify_run: bool,
+        sets: Option<Arc<dyn ScaleSets>>,
     ) -> Self {
         let tokens = Tokens::new(Arc::clone(&github), Arc::clone(&clock));
         let runs = verify_run.then(|| RunCheck::new(Arc::clone(&github), Arc::clone(&clock)));
         let (groups, ahead, put_off) = (Groups::default(), Registered::default(), PutOff::default());
         let doubted = Notify::new();
-        Self { github, clock, entropy, organization, tokens, ahead, put_off, doubted, runs, groups }
+        Self { github, sets, clock, entropy, organization, tokens, ahead, put_off, doubted, runs, groups }
     }
 
     /// Returns the scope in which the runners of a repository are registered.
     pub(crate) fn scope_in(&self, repository: &Repository) -> Scope {
         let owner = repository.owner().to_owned();
-        if self.organization {
+        if self.organization || repository.is_organization() {
             Scope::Organization { owner }
         } else {
             Scope::Repository { owner, name: repository.name().to_owned() }
@@ -179,6 +189,9 @@ impl CredentialIssuer {
         runner: &RunnerConfig,
         name: Name,
     ) -> Result<(), CredentialError> {
+        if let Some(set) = runner.request.set() {
+            return self.register_slot(next, runner, set).await;
+        }
         let scope = self.scope_in(&runner.request.repository);
         if !runner.trial {
             self.confirm_run(&runner.request).await?;
@@ -191,14 +204,45 @@ impl CredentialIssuer {
                     name: runner_name(&claim.id, next.registration_seq + 1),
                     labels: runner.labels.clone(),
                     group_id: self.group(&scope, runner).await?,
-                    work_folder: "_work".into(),
+                    work_folder: WORK_FOLDER.into(),
                 };
                 let config = self.job_config(&scope, &spec).await?;
-                let expires_at = self.clock.now().saturating_add(SignedDuration::from_mins(55));
+                let expires_at = self.clock.now().saturating_add(JOB_CONFIG);
                 Secret::Job(config, expires_at.unwrap_or(Timestamp::MAX))
             }
         };
         self.seal_registration(next, runner, &scope, secret, name)
+    }
+
+    /// Creates the runner of a slot: one of its scale set, which serves any one job of the set.
+    async fn register_slot(
+        &self,
+        next: &mut Instance,
+        runner: &RunnerConfig,
+        set: u64,
+    ) -> Result<(), CredentialError> {
+        let scope = Scope::of_slots(&runner.request.repository);
+        let claim = next.claim.as_ref().ok_or(CredentialError::Key)?;
+        let name = runner_name(&claim.id, next.registration_seq + 1);
+        let sets = self.of_sets()?;
+        let config = match sets.job_config(&scope, set, &name, WORK_FOLDER).await {
+            // The answer to an earlier attempt was lost, and its configuration with it.
+            Err(ScaleSetError::NameTaken(_)) => {
+                self.remove_named(&Site::Sets(scope.clone()), &name).await?;
+                sets.job_config(&scope, set, &name, WORK_FOLDER).await
+            }
+            other => other,
+        };
+        let config = config.map_err(GitHubError::from)?;
+        let expires_at = self.clock.now().saturating_add(JOB_CONFIG);
+        let secret = Secret::Job(config, expires_at.unwrap_or(Timestamp::MAX));
+        self.seal_registration(next, runner, &scope, secret, Name::Usual)
+    }
+
+    /// Returns the scale sets.
+    pub(super) fn of_sets(&self) -> Result<&dyn ScaleSets, GitHubError> {
+        let missing = || GitHubError::Invalid("this operator listens to no scale sets".into());
+        self.sets.as_deref().ok_or_else(missing)
     }
 
     /// Checks at GitHub that the request's run exists, before a credential is issued for it.
@@ -250,7 +294,7 @@ impl CredentialIssuer {
     async fn job_config(&self, scope: &Scope, spec: &RunnerSpec) -> Result<JobConfig, GitHubError> {
         match self.github.job_config(scope, spec).await {
             Err(GitHubError::NameTaken(_)) => {
-                self.remove_named(scope, &spec.name).await?;
+                self.remove_named(&Site::Rest(scope.clone()), &spec.name).await?;
                 self.github.job_config(scope, spec).await
             }
             other => other,

@@ -210,7 +210,7 @@ mod tests {
             let clock: Arc<dyn Clock> = Arc::new(TokioClock::starting(Timestamp::UNIX_EPOCH));
             let entropy = Arc::new(SeededEntropy::new(1));
             let github = Arc::new(FakeGitHub::new(clock.clone()));
-            let issuer = Arc::new(CredentialIssuer::new(github, clock.clone(), entropy, false, false));
+            let issuer = Arc::new(CredentialIssuer::new(github, clock.clone(), entropy, false, false, None));
             let (ask, mut asks) = mpsc::channel::<runner_gc::Ask>(1);
             let ((_leads, lease), (news, _)) =
                 (ordered_watch::channel(Some(1)), watch::channel(RunnerNews::default()));

@@ -8,7 +8,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::controller::github::credential_issuer::CredentialIssuer;
-use crate::controller::github::{runner_gc, runs, version_clock};
+use crate::controller::github::{runner_gc, runs, sets, version_clock};
 use crate::controller::records::events::Events;
 use crate::controller::records::history;
 use crate::controller::records::history::Backlog;
@@ -35,6 +35,8 @@ pub(super) struct Inputs {
     pub(super) sweeps: mpsc::Receiver<runner_gc::Ask>,
     /// Questions of the watch of runs.
     pub(super) runs: mpsc::Receiver<runs::Ask>,
+    /// Questions of the listeners to scale sets.
+    pub(super) sets: mpsc::Receiver<sets::Ask>,
     /// GitHub's information about runner packages.
     pub(super) runner: watch::Receiver<RunnerNews>,
     /// Requests for a snapshot of the yard; `None` if another loop serves them.
@@ -109,6 +111,7 @@ impl BackgroundTasks {
         }
         let events = spawn_history(ports, &backlog, &mut tasks, shutdown);
         let runs = spawn_run_watch(ports, settings, &events, &lease, &mut tasks, shutdown);
+        let sets = spawn_sets(ports, settings, &events, &lease, &mut tasks, shutdown);
         let (ask, sweeps) = mpsc::channel(1);
         let (news, runner) = watch::channel(RunnerNews::default());
         let issuer = spawn_runner_gc(ports, settings, &lease, ask.clone(), &mut tasks, shutdown);
@@ -118,8 +121,16 @@ impl BackgroundTasks {
             let of = version_clock::VersionClock { issuer, version, following, clock, lease, ask, news };
             tasks.spawn_lasting(of.run(shutdown.child_token()));
         }
-        let inputs =
-            Inputs { seen, machines, notices: notices_received, sweeps, runs, runner, snapshot_requests };
+        let inputs = Inputs {
+            seen,
+            machines,
+            notices: notices_received,
+            sweeps,
+            runs,
+            sets,
+            runner,
+            snapshot_requests,
+        };
         let triggers = Triggers { resync: resync_trigger, sweep: sweep_trigger };
         Self { tasks, follower, inputs, lease, triggers, events, backlog, issuer }
     }
@@ -195,6 +206,32 @@ fn spawn_run_watch(
     requests
 }
 
+/// Starts the listeners to scale sets.
+fn spawn_sets(
+    ports: &Ports,
+    settings: &Settings,
+    events: &Events,
+    lease: &ordered_watch::Receiver<Option<u64>>,
+    tasks: &mut Tasks,
+    shutdown: &CancellationToken,
+) -> mpsc::Receiver<sets::Ask> {
+    let (ask, questions) = mpsc::channel(1);
+    if let Some(sets) = ports.scale_sets.clone() {
+        let shared = sets::Shared {
+            sets,
+            store: ports.store.clone(),
+            clock: ports.clock.clone(),
+            entropy: ports.entropy.clone(),
+            events: events.clone(),
+            identity: settings.identity.clone(),
+            ask,
+        };
+        let watch = sets::SetWatch { shared, lease: lease.clone() };
+        tasks.spawn_lasting(watch.run(shutdown.child_token()));
+    }
+    questions
+}
+
 /// Starts the issuer of credentials, and the garbage collection of runners whose machines are gone.
 fn spawn_runner_gc(
     ports: &Ports,
@@ -212,6 +249,7 @@ fn spawn_runner_gc(
         entropy,
         settings.organization,
         settings.github.verify_run,
+        ports.scale_sets.clone(),
     ));
     if let Some(every) = settings.github.sweep {
         let (store, lease, unknown) = (ports.store.clone(), lease.clone(), BTreeSet::new());
