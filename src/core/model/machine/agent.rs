@@ -15,6 +15,11 @@ use crate::model::record::ids::InstanceArn;
 use crate::model::record::item::AttributeValue;
 use crate::model::record::state::{Signal, words};
 
+mod job_report;
+
+pub use job_report::JobReport;
+use job_report::known_job;
+
 words! {
     /// The kinds of interruption.
     InterruptionAction {
@@ -186,6 +191,9 @@ pub struct Agent {
     /// The answer to the question whether its runner has a job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retire: Option<RetireReport>,
+    /// The last job that began on a slot's machine.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "known_job")]
+    pub job: Option<JobReport>,
     /// When it was last written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub updated_at: Option<Timestamp>,
@@ -218,6 +226,7 @@ impl Agent {
             ahead: None,
             runner_trouble: None,
             retire: None,
+            job: None,
             updated_at: Some(now),
         }
     }
