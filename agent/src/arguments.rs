@@ -16,7 +16,7 @@ On machines, not for people:
   fuse --config FILE     powers the machine off if its deadline is over and the agent did not
   empty-keyrings         as the job user: removes what it left in the kernel's keyrings
   reach PATH...          as the job user: says below which of these it can write
-  job-started RUN REPOSITORY PIPE  as the runner's hook: refuses a job of another run or repository, and says so to the pipe
+  job-started RUN REPOSITORY PIPE  as the runner's hook: refuses a job of another run or repository, and says so to the pipe; reports a slot's job beside it
   probe PID metadata=URL... machine=PORT secret=PATH... fixed=PATH...  where jobs run: says what they reach; exit 1 if anything
   job-init STAGE JAIL PROGRAM...  as root: runs a program where jobs run";
 

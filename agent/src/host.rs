@@ -224,11 +224,15 @@ impl Executor for Host {
                 self.start(&claim, &holder, single_use.as_deref()).await
             }
             Task::Listen { claim, runner, known } => self.listen(&claim, runner, known).await,
-            Task::Serve { claim, runner } => {
+            Task::Serve { claim, runner, awaits } => {
                 self.thaw(&claim, runner).await;
-                self.served(runner).await
+                self.served(runner, awaits.as_ref()).await
             }
-            Task::Rest { claim: _, runner } => self.served(runner).await,
+            Task::Rest { claim: _, runner } => self.served(runner, None).await,
+            Task::Admit { claim: _ } => {
+                self.admit();
+                TaskOutcome::Admitted
+            }
             Task::Freeze { claim, runner } => self.freeze(&claim, runner).await,
             // It lasts until the operator has decided, or the time for that is over.
             Task::Frozen { claim: _ } => std::future::pending().await,

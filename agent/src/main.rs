@@ -70,10 +70,7 @@ fn main() -> ExitCode {
             print!("{}", host::written_to(&places));
             Ok(())
         }
-        Command::JobStarted(holder, pipe) => {
-            let (run, repository) = job();
-            host::job_started(&holder, &run, &repository, &pipe).map_err(Into::into)
-        }
+        Command::JobStarted(holder, pipe) => host::job_started(&holder, &job(), &pipe).map_err(Into::into),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

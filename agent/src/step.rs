@@ -7,8 +7,8 @@
 use std::time::Duration;
 
 use runyard_core::model::{
-    Agent, AgentKey, AheadReport, ClaimId, KeptDirectories, RegistrationCredential, RemovalCredential,
-    RetireReport, RunnerPackage, SealError, Signal, State,
+    Agent, AgentKey, AheadReport, ClaimId, JobReport, KeptDirectories, RegistrationCredential,
+    RemovalCredential, RetireReport, RunnerPackage, SealError, Signal, State,
 };
 
 use crate::step::local::{Boot, ClaimStage, Local, Mode, Served};
@@ -25,6 +25,8 @@ pub mod orders;
 mod retire;
 #[cfg(test)]
 mod retire_tests;
+#[cfg(test)]
+mod slot_tests;
 
 /// The agent's own record, as far as it is known.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -97,6 +99,8 @@ pub struct AgentStatus {
     pub trouble: Option<Trouble>,
     /// The answer to the question whether the claim's runner has a job.
     pub retire: Option<RetireReport>,
+    /// The last job of the claim, if that is of a slot.
+    pub job: Option<JobReport>,
 }
 
 /// The output of the step.
@@ -290,6 +294,7 @@ fn pursue(view: &View<'_>, served: &mut Served, orders: Option<&Orders>) -> Task
         ClaimStage::Listening(_) if served.place.is_some() && !served.lent => {
             Task::Lend { claim, holder: served.holder() }
         }
+        ClaimStage::Listening(_) if may_go_on(view, served) => Task::Admit { claim },
         ClaimStage::Listening(runner) => retire::task(view, served, orders, runner),
         // This machine can no longer be proved clean: it waits for its end.
         ClaimStage::Renewing(_) if served.jobs.single_use() => Task::Idle,
@@ -317,6 +322,12 @@ fn pursue(view: &View<'_>, served: &mut Served, orders: Option<&Orders>) -> Task
         | ClaimStage::Clean
         | ClaimStage::Unclean(_) => Task::Idle,
     }
+}
+
+/// Returns whether a job waits until the agent's record shows it, and the record does.
+fn may_go_on(view: &View<'_>, served: &Served) -> bool {
+    let shown = view.stored.agent().and_then(|agent| agent.job.as_ref());
+    served.held().is_some_and(|held| shown == Some(held))
 }
 
 /// Returns whether the record has the credential that a claim requested after its runner ended.
@@ -444,6 +455,7 @@ fn status(stored: &Stored, local: &Local) -> AgentStatus {
         ahead: ahead::report(local),
         trouble: served.and_then(trouble),
         retire: served.filter(|served| pursued(&served.stage)).and_then(retire::report),
+        job: served.and_then(|served| served.job.as_ref()).map(|job| job.report.clone()),
     }
 }
 

@@ -4,8 +4,8 @@ use std::fmt;
 
 use async_trait::async_trait;
 use runyard_core::model::{
-    ClaimId, Jobs, Keep, KeptDirectories, RegistrationCredential, RemovalCredential, RunnerPackage,
-    TroubleKind,
+    ClaimId, JobReport, Jobs, Keep, KeptDirectories, RegistrationCredential, RemovalCredential, Repository,
+    RunId, RunnerPackage, TroubleKind,
 };
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +18,8 @@ pub struct RunnerProcess {
     pub started: u64,
 }
 
-/// The run and repository that hold the machine, and what their jobs may do on it.
+/// The run and repository that hold the machine, and what their jobs may do on it. A slot of a runner scale set has the
+/// set in place of the run, and perhaps all repositories of an organisation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
     /// The run's id.
@@ -31,6 +32,23 @@ pub struct Holder {
     /// The permissions of its jobs.
     #[serde(default)]
     pub jobs: Jobs,
+}
+
+impl Holder {
+    /// Returns the number of the runner scale set whose slot it is; `None` for a run.
+    pub fn set(&self) -> Option<u64> {
+        RunId::parse(&self.run).ok()?.set()
+    }
+
+    /// Returns whether it is known to have another repository than this one. GitHub ignores case.
+    pub fn excludes(&self, repository: &str) -> bool {
+        let all = Repository::parse(&self.repository).ok().filter(Repository::is_organization);
+        let covers = match &all {
+            Some(all) => repository.split_once('/').is_some_and(|(o, _)| o.eq_ignore_ascii_case(all.owner())),
+            None => self.repository.is_empty() || self.repository.eq_ignore_ascii_case(repository),
+        };
+        !covers
+    }
 }
 
 /// The clean-ups of a claim. A runner is deregistered by a script that runs as a job would, with a credential: nothing
@@ -83,6 +101,13 @@ pub enum Task {
         claim: ClaimId,
         /// The runner.
         runner: RunnerProcess,
+        /// The holder, if it is a slot and the job of this runner is not known yet.
+        awaits: Option<Holder>,
+    },
+    /// Let the job of a slot go on, because the agent's record shows it.
+    Admit {
+        /// The claim.
+        claim: ClaimId,
     },
     /// Suspend every process of the claim, and see whether the runner has a job.
     Freeze {
@@ -167,6 +192,7 @@ impl Task {
             Self::Start { .. } => "start",
             Self::Listen { .. } => "listen",
             Self::Serve { .. } => "serve",
+            Self::Admit { .. } => "admit",
             Self::Freeze { .. } => "freeze",
             Self::Frozen { .. } => "frozen",
             Self::Rest { .. } => "rest",
@@ -187,6 +213,7 @@ impl Task {
             | Self::Start { claim, .. }
             | Self::Listen { claim, .. }
             | Self::Serve { claim, .. }
+            | Self::Admit { claim }
             | Self::Freeze { claim, .. }
             | Self::Frozen { claim }
             | Self::Rest { claim, .. }
@@ -271,6 +298,10 @@ pub enum TaskOutcome {
     },
     /// Serve: a job of another run arrived, and was refused.
     Intruded,
+    /// Serve: a job of a slot is about to begin. It waits for a while until it is admitted.
+    Began(JobReport),
+    /// Admit: it does not wait any more.
+    Admitted,
     /// Freeze: whether the runner has a job. If it has none, its processes stay suspended.
     Frozen {
         /// Whether it has one; then everything runs on.
@@ -308,6 +339,8 @@ impl TaskOutcome {
             | Self::Troubled(_)
             | Self::Ended { .. }
             | Self::Intruded
+            | Self::Began(_)
+            | Self::Admitted
             | Self::Frozen { .. }
             | Self::Lent
             | Self::Renewed
@@ -333,6 +366,8 @@ impl TaskOutcome {
             | Self::Troubled(_)
             | Self::Ended { .. }
             | Self::Intruded
+            | Self::Began(_)
+            | Self::Admitted
             | Self::Frozen { .. }
             | Self::Lent
             | Self::Renewed

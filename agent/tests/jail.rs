@@ -197,6 +197,11 @@ fn a_job_of_another_run_is_refused_from_within_its_jail() {
 }
 
 #[test]
+fn a_slots_job_is_reported_from_within_its_jail_and_waits_until_it_is_admitted() {
+    apart("on_a_machine_a_slots_job");
+}
+
+#[test]
 fn a_job_reaches_what_is_outside_and_neither_the_machine_nor_its_role() {
     apart("on_a_machine_the_network");
 }
@@ -838,7 +843,7 @@ fn on_a_machine_another_runs_job() {
     let host = executor();
     runtime().block_on(async {
         let (claim, runner) = listen(&host, "i-jail.6", HOOKED).await;
-        let serve = host.execute(Task::Serve { claim: claim.clone(), runner });
+        let serve = host.execute(Task::Serve { claim: claim.clone(), runner, awaits: None });
         let outcome = tokio::time::timeout(Duration::from_secs(600), serve).await;
         let said = fs::read_to_string(format!("{WORK}/logs/run.log")).unwrap();
         assert!(matches!(outcome, Ok(TaskOutcome::Intruded)), "{outcome:?}: {said}");
@@ -849,6 +854,47 @@ fn on_a_machine_another_runs_job() {
         let said = fs::read_to_string(format!("{WORK}/logs/run.log")).unwrap_or(said);
         assert!(!said.contains("steps of 2") && !said.contains("FOUND"), "{said}");
         assert_eq!(processes(), Vec::<String>::new());
+    });
+}
+
+/// A slot's job as a runner does it, and what its steps could try with the report.
+const REPORTED: &str = r#"
+hook = os.environ["ACTIONS_RUNNER_HOOK_JOB_STARTED"]
+began, admitted = (os.path.join(os.path.dirname(hook), name) for name in ("began", "admitted"))
+refused("report", lambda: os.open(began, os.O_RDONLY | os.O_NONBLOCK))
+refused("report's end", lambda: os.unlink(began))
+refused("admission", lambda: os.open(admitted, os.O_WRONLY | os.O_CREAT))
+of = {"GITHUB_RUN_ID": "43", "GITHUB_REPOSITORY": "Acme/api", "GITHUB_RUN_ATTEMPT": "2", "GITHUB_JOB": "build"}
+print("hook", subprocess.run(["bash", "-e", hook], env={**os.environ, **of}).returncode, flush=True)
+print("admitted", os.path.exists(admitted), flush=True)
+refused("admission's end", lambda: os.unlink(admitted))
+"#;
+
+#[test]
+#[ignore = "called by a_slots_job_is_reported_from_within_its_jail_and_waits_until_it_is_admitted"]
+fn on_a_machine_a_slots_job() {
+    agent("wall");
+    let host = executor();
+    runtime().block_on(async {
+        let slot = Holder { run: "set-7".to_owned(), repository: "acme/~".to_owned(), ..Holder::default() };
+        let (claim, runner) = listen_for(&host, "i-jail.8", REPORTED, slot.clone()).await;
+        let serve = |awaits| host.execute(Task::Serve { claim: claim.clone(), runner, awaits });
+        let outcome = tokio::time::timeout(Duration::from_secs(600), serve(Some(slot))).await;
+        let said = || fs::read_to_string(format!("{WORK}/logs/run.log")).unwrap();
+        let Ok(TaskOutcome::Began(job)) = outcome else { panic!("{outcome:?}: {}", said()) };
+        assert_eq!((job.repository.as_str(), job.run_id.as_str()), ("Acme/api", "43"));
+        assert_eq!((job.attempt, job.name.as_str()), (2, "build"));
+        assert!(!said().contains("hook 0"), "it waits: {}", said());
+        assert_eq!(host.execute(Task::Admit { claim: claim.clone() }).await, TaskOutcome::Admitted);
+        let until = Instant::now() + Duration::from_secs(600);
+        while !said().contains("job-done") {
+            assert!(Instant::now() < until, "the job does not end: {}", said());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let said = said();
+        assert!(said.contains("hook 0") && said.contains("admitted True"), "{said}");
+        assert!(!said.contains("FOUND") && !said.contains("in time"), "{said}");
+        clean(&host, claim.clone(), runner).await;
     });
 }
 

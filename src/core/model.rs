@@ -12,7 +12,7 @@ mod timing;
 
 pub use launch::{LAUNCH_LIMIT, Launch, LaunchPhase};
 pub use machine::agent::{
-    Agent, Interruption, InterruptionAction, Rebalance, RetireReport, RunnerTrouble, TroubleKind,
+    Agent, Interruption, InterruptionAction, JobReport, Rebalance, RetireReport, RunnerTrouble, TroubleKind,
 };
 pub use machine::ahead::{Ahead, AheadReport};
 pub(crate) use machine::console::says_why;

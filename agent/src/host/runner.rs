@@ -7,6 +7,7 @@ mod ending;
 mod freeze;
 pub(crate) mod open;
 pub(crate) mod refusal;
+mod slot;
 
 use std::io;
 use std::path::Path;
@@ -220,11 +221,12 @@ impl Host {
         }
     }
 
-    /// Waits until the runner ends, or refuses a job.
-    pub(super) async fn served(&self, runner: RunnerProcess) -> TaskOutcome {
+    /// Waits until the runner ends, or refuses a job, or until the job of a slot begins.
+    pub(super) async fn served(&self, runner: RunnerProcess, slot: Option<&Holder>) -> TaskOutcome {
         tokio::select! {
             () = self.ended(runner) => self.how_it_ended(),
             () = self.refused() => TaskOutcome::Intruded,
+            job = self.began(slot) => TaskOutcome::Began(job),
         }
     }
 

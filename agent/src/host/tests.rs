@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use runyard_core::model::{ClaimId, Item, Signal};
+use runyard_core::model::{AttributeValue, ClaimId, Item, Signal};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
@@ -481,7 +481,7 @@ async fn a_runner_with_a_job_is_not_suspended_and_one_without_serves_again() {
         until("a job begins", &works).await;
     };
     tokio::select! {
-        ended = host.execute(Task::Serve { claim: claim.clone(), runner }) => panic!("the runner ended: {ended:?}"),
+        ended = host.execute(Task::Serve { claim: claim.clone(), runner, awaits: None }) => panic!("the runner ended: {ended:?}"),
         () = runs => {}
     }
     assert_eq!(freeze().await, TaskOutcome::Frozen { busy: true });
@@ -590,6 +590,52 @@ async fn a_refused_job_ends_with_its_runner_and_the_runs_own_job_finds_no_trace_
     assert_eq!(yard.calls()[1..], ["0", "0"], "registered once, started twice, and nothing was left");
     records.set(Some(released(&claim)));
     records.says(Signal::RemoveRegOk, &claim).await;
+    agent.abort();
+    yard.nothing_is_left(&claim);
+}
+
+/// Returns a claim of a slot with the box of its first runner.
+fn slot(claim: &str) -> Item {
+    let opened = sealed(&job_credential(claim, 1), &key().public());
+    let record = with(instance("running", "set-7", claim), "registration", opened);
+    let pk = ("pk".to_owned(), AttributeValue::S("request#acme/~#set-7".to_owned()));
+    record.into_iter().chain([("request".to_owned(), AttributeValue::M([pk].into()))]).collect()
+}
+
+/// The hook itself is tested beside it; here a runner reports its job as the hook does, and a step of the job later
+/// reports another one.
+#[tokio::test]
+async fn a_slots_job_goes_on_once_the_record_shows_it_and_cannot_change_that() {
+    let run = |calls: &Path| {
+        let report = |repository: &str| {
+            format!(
+                r#"{{"repository":"{repository}","runId":"43","attempt":1,"name":"build","at":"2026-01-01T00:00:00Z"}}"#
+            )
+        };
+        format!(
+            "#!/bin/sh\ntrap 'exit 0' INT\necho 'Listening for Jobs'\nhook=$(dirname $ACTIONS_RUNNER_HOOK_JOB_STARTED)\n\
+             exec 3<>$hook/began\necho '{}' >&3\nwhile [ ! -e $hook/admitted ]; do sleep 0.01; done\n\
+             echo '{}' >&3\necho goes on >> {}\nwhile :; do sleep 0.05; done\n",
+            report("acme/web"),
+            report("acme/api"),
+            calls.display()
+        )
+    };
+    let yard = TestHost::new(config_script, run);
+    let claim = unique("slot");
+    let records = FakeRecords::new(slot(&claim));
+    let agent = tokio::spawn(yard.agent(&records, Arc::new(yard.host())));
+    records.says(Signal::RegOk, &claim).await;
+    let until = tokio::time::Instant::now() + Duration::from_secs(600);
+    while yard.calls().is_empty() {
+        assert!(tokio::time::Instant::now() < until, "its job never went on: {:?}", records.shown());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let shown = || records.shown().unwrap().job.map(|job| job.repository.to_string());
+    assert_eq!(shown().as_deref(), Some("acme/web"));
+    records.set(Some(released(&claim)));
+    records.says(Signal::RemoveRegOk, &claim).await;
+    assert_eq!(shown().as_deref(), Some("acme/web"), "what the job reported later reached nobody");
     agent.abort();
     yard.nothing_is_left(&claim);
 }

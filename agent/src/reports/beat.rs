@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use runyard_core::model::{AheadReport, AttributeValue, Item, RetireReport, RunnerTrouble, kept_attribute};
+use runyard_core::model::{
+    AheadReport, AttributeValue, Item, JobReport, RetireReport, RunnerTrouble, kept_attribute,
+};
 use runyard_core::ports::{Clock, Entropy};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -108,21 +110,18 @@ impl Heartbeat {
     }
 }
 
-/// Changes the runner that is registered ahead, if the record shows another one.
-fn show_ahead(change: &mut Change, shown: Option<&AheadReport>, now: Option<&AheadReport>) {
+/// Changes a report to the present one, if the record shows another one.
+fn show<T: PartialEq>(
+    change: &mut Change,
+    name: &str,
+    shown: Option<&T>,
+    now: Option<&T>,
+    attribute: fn(&T) -> AttributeValue,
+) {
     match now {
         _ if shown == now => {}
-        Some(ahead) => drop(change.set.insert("ahead".to_owned(), ahead.attribute())),
-        None => drop(change.remove.insert("ahead".to_owned())),
-    }
-}
-
-/// Changes the answer whether the runner has a job, if the record shows another one.
-fn show_retire(change: &mut Change, shown: Option<&RetireReport>, now: Option<&RetireReport>) {
-    match now {
-        _ if shown == now => {}
-        Some(retire) => drop(change.set.insert("retire".to_owned(), retire.attribute())),
-        None => drop(change.remove.insert("retire".to_owned())),
+        Some(report) => drop(change.set.insert(name.to_owned(), attribute(report))),
+        None => drop(change.remove.insert(name.to_owned())),
     }
 }
 
@@ -186,8 +185,12 @@ fn change(identity: &Identity, status: &AgentStatus, stored: &Stored, now: Times
             change.set.insert("kept".to_owned(), kept_attribute(&status.kept));
         }
     }
-    show_ahead(&mut change, shown.and_then(|a| a.ahead.as_ref()), status.ahead.as_ref());
-    show_retire(&mut change, shown.and_then(|a| a.retire.as_ref()), status.retire.as_ref());
+    let ahead = shown.and_then(|a| a.ahead.as_ref());
+    show(&mut change, "ahead", ahead, status.ahead.as_ref(), AheadReport::attribute);
+    let retire = shown.and_then(|a| a.retire.as_ref());
+    show(&mut change, "retire", retire, status.retire.as_ref(), RetireReport::attribute);
+    let job = shown.and_then(|a| a.job.as_ref());
+    show(&mut change, "job", job, status.job.as_ref(), JobReport::attribute);
     let trouble = shown.and_then(|a| a.runner_trouble.as_ref());
     show_trouble(&mut change, trouble, status.trouble.as_ref(), now);
     if status.runner_id.is_none() && shown.is_some_and(|a| a.runner_id.is_some()) {

@@ -12,8 +12,10 @@ use crate::task::{Holder, RunnerProcess, TaskOutcome, Trouble};
 mod ahead;
 mod anew;
 pub(super) mod retire;
+mod slot;
 
 pub use retire::Retire;
+pub use slot::{JobStage, SlotJob};
 
 /// The number of refusals by GitHub, over the whole claim, after which the agent gives up.
 pub const REFUSALS: u32 = 3;
@@ -139,6 +141,9 @@ pub struct Served {
     /// The answer to the operator's question whether its runner has a job.
     #[serde(default)]
     pub retire: Option<Retire>,
+    /// The last job of a slot.
+    #[serde(default)]
+    pub job: Option<SlotJob>,
     /// The number of failures in a row; lost in a restart.
     #[serde(skip)]
     pub failures: u32,
@@ -199,6 +204,7 @@ impl Served {
             ends: Vec::new(),
             anew: false,
             retire: None,
+            job: None,
             failures: 0,
             retry_at: None,
         }
@@ -282,6 +288,7 @@ impl Served {
         self.registered = true;
         self.since.get_or_insert(runner.started);
         self.stage = ClaimStage::Started(runner);
+        self.job_is(JobStage::Former);
         self.jobs.single_use().then(|| format!("jobs of claim {} could become root", self.id))
     }
 
@@ -366,6 +373,8 @@ impl Local {
             TaskOutcome::Troubled(trouble) => served.trouble = Some(trouble),
             TaskOutcome::Ended { worked, end } => served.ended(worked, end, now, chance),
             TaskOutcome::Intruded => served.intruded(),
+            TaskOutcome::Began(report) => served.began(report),
+            TaskOutcome::Admitted => served.job_is(JobStage::Admitted),
             TaskOutcome::Frozen { busy } => served.frozen(busy, now),
             TaskOutcome::Lent => served.lent = true,
             TaskOutcome::Renewed => served.renewed(),

@@ -32,7 +32,7 @@ pub(super) fn task(
         }
         Some(_) | None => {
             served.retry_at = None;
-            Task::Serve { claim, runner }
+            Task::Serve { claim, runner, awaits: served.awaits() }
         }
     }
 }

@@ -65,12 +65,29 @@ fn names(text: &str) -> Vec<String> {
     lines.filter_map(|line| Some(line.split_once('=')?.0.trim_end().to_owned())).collect()
 }
 
-/// Returns the run and repository of a job, which GitHub's runner sets for each of its steps and hooks; empty if they
-/// are not set.
+/// A job, as GitHub's runner names it to each of its steps and hooks; what is not set is empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct JobWords {
+    /// The id of its run.
+    pub run: String,
+    /// The repository of its run.
+    pub repository: String,
+    /// The attempt of its run.
+    pub attempt: String,
+    /// Its name in the workflow.
+    pub name: String,
+}
+
+/// Returns the job in whose hook this process runs.
 #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the environment")]
-pub fn job() -> (String, String) {
+pub fn job() -> JobWords {
     let told = |name: &str| std::env::var(name).unwrap_or_default();
-    (told("GITHUB_RUN_ID"), told("GITHUB_REPOSITORY"))
+    JobWords {
+        run: told("GITHUB_RUN_ID"),
+        repository: told("GITHUB_REPOSITORY"),
+        attempt: told("GITHUB_RUN_ATTEMPT"),
+        name: told("GITHUB_JOB"),
+    }
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ pub(crate) struct FailArgs {
     #[arg(value_name = "RUN_ID[/NAME[/ATTEMPT]]", value_parser = RequestSelector::parse, add = completion::requests())]
     request: RequestSelector,
     /// Repository of the request, if several have that run [default: $GITHUB_REPOSITORY]
-    #[arg(long, value_name = "OWNER/REPO")]
+    #[arg(long, value_name = "OWNER/REPO", value_parser = Repository::parse_at_github)]
     repository: Option<Repository>,
     /// Do not ask for confirmation
     #[arg(long, short)]

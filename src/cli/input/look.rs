@@ -12,7 +12,7 @@ pub(crate) const WATCH: Duration = Duration::from_secs(1);
 #[derive(Debug, Args)]
 pub(crate) struct LookArgs {
     /// Repository of the request, if several have that run [default: $GITHUB_REPOSITORY]
-    #[arg(long, value_name = "OWNER/REPO")]
+    #[arg(long, value_name = "OWNER/REPO", value_parser = Repository::parse_at_github)]
     pub(crate) repository: Option<Repository>,
     /// Keep watching, and print changes
     #[arg(long, short)]

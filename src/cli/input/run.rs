@@ -14,7 +14,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "ID")]
     pub(crate) run_id: Option<RunId>,
     /// Repository of the workflow [default: $GITHUB_REPOSITORY]
-    #[arg(long, value_name = "OWNER/REPO")]
+    #[arg(long, value_name = "OWNER/REPO", value_parser = Repository::parse_at_github)]
     pub(crate) repository: Option<Repository>,
     /// Name of the request; a run may have several requests
     #[arg(long, value_name = "NAME", default_value = "default")]
@@ -28,28 +28,34 @@ impl RunArgs {
         environment: &Environment,
         problems: &mut Problems,
     ) -> Option<(Repository, RunId, RequestName)> {
-        let run_id = default_from(self.run_id.clone(), environment, "GITHUB_RUN_ID", "--run-id");
+        let run_id = self.run_id.clone();
+        let run_id = default_from(run_id, environment, "GITHUB_RUN_ID", "--run-id", RunId::parse);
         let run_id = problems.keep(run_id);
-        let repository =
-            default_from(self.repository.clone(), environment, "GITHUB_REPOSITORY", "--repository");
-        let repository = problems.keep(repository);
+        let repository = problems.keep(repository_of(self.repository.as_ref(), environment));
         Some((repository?, run_id?, self.name.clone()))
     }
 }
 
+/// Returns the repository that is given, else the one that the environment names, else an error that names both.
+pub(crate) fn repository_of(
+    given: Option<&Repository>,
+    environment: &Environment,
+) -> Result<Repository, FieldError> {
+    let parse = Repository::parse_at_github;
+    default_from(given.cloned(), environment, "GITHUB_REPOSITORY", "--repository", parse)
+}
+
 /// Returns the option's value, else the variable's, else an error that names both.
-pub(crate) fn default_from<T>(
+fn default_from<T>(
     given: Option<T>,
     environment: &Environment,
     variable: &'static str,
     option: &str,
-) -> Result<T, FieldError>
-where
-    T: std::str::FromStr<Err = FieldError>,
-{
+    parse: fn(&str) -> Result<T, FieldError>,
+) -> Result<T, FieldError> {
     match (given, environment.get(variable)) {
         (Some(value), _) => Ok(value),
-        (None, Some(text)) => in_field(variable, text.parse()),
+        (None, Some(text)) => in_field(variable, parse(text)),
         (None, None) => {
             Err(FieldError::new(option, "", "is required", format!("give {option}, or set {variable}")))
         }
@@ -63,7 +69,7 @@ pub(crate) fn repository_hint(
 ) -> Result<Option<Repository>, FieldError> {
     match (given, environment.get("GITHUB_REPOSITORY")) {
         (Some(repository), _) => Ok(Some(repository.clone())),
-        (None, Some(text)) => in_field("GITHUB_REPOSITORY", text.parse()).map(Some),
+        (None, Some(text)) => in_field("GITHUB_REPOSITORY", Repository::parse_at_github(text)).map(Some),
         (None, None) => Ok(None),
     }
 }

@@ -44,7 +44,7 @@ pub(crate) struct LogsArgs {
     #[arg(value_name = "INSTANCE|REQUEST", add = completion::machines_or_classes())]
     name: String,
     /// Repository of the request, if several have that run [default: $GITHUB_REPOSITORY]
-    #[arg(long, value_name = "OWNER/REPO")]
+    #[arg(long, value_name = "OWNER/REPO", value_parser = Repository::parse_at_github)]
     repository: Option<Repository>,
     /// Print the stored logs without asking the agent for newer ones
     #[arg(long)]

@@ -150,7 +150,7 @@ mod tests {
         for good in ["*", "acme/*", "acme/web", "*/web"] {
             assert!(is_repository_glob(good), "{good}");
         }
-        for bad in ["", "acme", "acme/", "/web", "a/b/c", "a b/c", "acme/?"] {
+        for bad in ["", "acme", "acme/", "/web", "a/b/c", "a b/c", "acme/?", "acme/~"] {
             assert!(!is_repository_glob(bad), "{bad}");
         }
     }

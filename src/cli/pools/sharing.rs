@@ -123,7 +123,8 @@ fn of_nobody(spec: &PoolSpec, by: ShareBy, glob: &str) -> Option<String> {
         }
         ShareBy::Repository => {
             let exact = !glob.contains('*');
-            let closed = exact && Repository::parse(glob).is_ok_and(|repository| !spec.admits(&repository));
+            let closed =
+                exact && Repository::parse_at_github(glob).is_ok_and(|repository| !spec.admits(&repository));
             closed.then(|| "may not use the class (repositories)".to_owned())
         }
     }
@@ -194,7 +195,7 @@ pub(crate) fn of_no_class(yard: &YardSharing, specs: &[&PoolSpec]) -> Vec<FieldE
     for (name, priority) in &yard.priorities {
         // A glob with `*` may match repositories that are not named yet.
         let exact = priority.repositories.iter().filter(|glob| !glob.contains('*'));
-        let named = exact.filter_map(|glob| Some((glob, Repository::parse(glob).ok()?)));
+        let named = exact.filter_map(|glob| Some((glob, Repository::parse_at_github(glob).ok()?)));
         for (glob, _) in named.filter(|(_, repository)| !specs.iter().any(|spec| spec.admits(repository))) {
             let message = format!("may use priority {name}, and no class");
             let fix = "name a repository that a class lets in (repositories)";

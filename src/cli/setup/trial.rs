@@ -17,7 +17,7 @@ use self::consoles::Consoles;
 use self::steps::{Step, Steps};
 use crate::common::duration;
 use crate::common::failure::{Caught, CliFailure, CliResult, Exit};
-use crate::input::run::{default_from, in_field};
+use crate::input::run::{in_field, repository_of};
 use crate::input::{completion, usage};
 use crate::output::format::plain;
 use crate::session::context::{CliContext, readable};
@@ -48,7 +48,7 @@ pub(crate) struct TryArgs {
     #[arg(value_name = "POOL", add = completion::classes())]
     pool: ClassName,
     /// Repository to register the runner for [default: $GITHUB_REPOSITORY]
-    #[arg(long, value_name = "OWNER/REPO")]
+    #[arg(long, value_name = "OWNER/REPO", value_parser = Repository::parse_at_github)]
     repository: Option<Repository>,
     /// Usage class: spot or on-demand
     #[arg(long, value_name = "CLASS", value_parser = usage::one_of::<UsageClass>(UsageClass::ALL, UsageClass::as_str))]
@@ -76,8 +76,7 @@ pub(crate) struct Asked {
 /// Checks the arguments.
 pub(crate) async fn check(args: &TryArgs, start: &Start<'_>) -> CliResult<Asked> {
     let Start { environment, table } = *start;
-    let repository = default_from(args.repository.clone(), environment, "GITHUB_REPOSITORY", "--repository");
-    let repository = repository.map_err(CliFailure::usage)?;
+    let repository = repository_of(args.repository.as_ref(), environment).map_err(CliFailure::usage)?;
     in_field("POOL", crate::pools::queue_name::fits_queue_name(table, &args.pool))
         .map_err(CliFailure::usage)?;
     let consoles = Consoles::of(args.config.as_deref(), environment, table).await?;

@@ -42,7 +42,7 @@ pub(crate) struct DebugArgs {
     #[command(flatten)]
     one: OneArgs,
     /// Repository of the request, if several have that run [default: $GITHUB_REPOSITORY]
-    #[arg(long, value_name = "OWNER/REPO")]
+    #[arg(long, value_name = "OWNER/REPO", value_parser = Repository::parse_at_github)]
     repository: Option<Repository>,
     /// Operator configuration, for its deadlines [default: built-in deadlines and RUNYARD_TIMING__*]
     #[arg(long, value_name = "FILE")]

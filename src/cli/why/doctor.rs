@@ -59,7 +59,7 @@ pub(crate) struct DoctorArgs {
     #[arg(long, value_name = "POOL", num_args = 0..=1, requires = "config", add = completion::classes())]
     preflight: Option<Option<ClassName>>,
     /// Repository to check at GitHub
-    #[arg(long, value_name = "OWNER/REPO", requires = "preflight")]
+    #[arg(long, value_name = "OWNER/REPO", value_parser = Repository::parse_at_github, requires = "preflight")]
     repository: Option<Repository>,
 }
 

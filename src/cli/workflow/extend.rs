@@ -38,7 +38,7 @@ pub(crate) struct ExtendArgs {
     #[arg(long = "for", value_name = "DURATION", value_parser = duration::run, allow_negative_numbers = true)]
     length: Duration,
     /// Repository of the request, if several have that run [default: $GITHUB_REPOSITORY]
-    #[arg(long, value_name = "OWNER/REPO")]
+    #[arg(long, value_name = "OWNER/REPO", value_parser = Repository::parse_at_github)]
     repository: Option<Repository>,
     /// How long to wait for the operator
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::patience, allow_negative_numbers = true)]

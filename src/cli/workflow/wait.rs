@@ -39,7 +39,7 @@ pub(crate) struct WaitArgs {
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration::patience)]
     timeout: Duration,
     /// Repository of the request, if several have that run [default: $GITHUB_REPOSITORY]
-    #[arg(long, value_name = "OWNER/REPO")]
+    #[arg(long, value_name = "OWNER/REPO", value_parser = Repository::parse_at_github)]
     repository: Option<Repository>,
 }
 

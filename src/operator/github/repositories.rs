@@ -69,7 +69,7 @@ impl RestGitHub {
             let last = (listed.len() as u64) < PAGE_SIZE;
             // A name that is no repository's is nobody's request.
             let open = listed.iter().filter(|one| !one.archived);
-            found.extend(open.filter_map(|one| Repository::parse(&one.full_name).ok()));
+            found.extend(open.filter_map(|one| Repository::parse_at_github(&one.full_name).ok()));
             if last {
                 return Ok(found);
             }

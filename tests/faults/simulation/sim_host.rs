@@ -494,6 +494,7 @@ impl Hands {
             | Task::Serve { .. }
             | Task::Frozen { .. }
             | Task::Rest { .. } => return None,
+            Task::Admit { .. } => "admits",
             Task::Freeze { .. } => "freezes",
             Task::Lend { .. } => "lends",
             Task::Boot => "boots",
@@ -523,6 +524,7 @@ impl Hands {
                 *self.sim_host.frozen.lock().unwrap() = false;
                 self.serve(runner).await
             }
+            Task::Admit { .. } => TaskOutcome::Admitted,
             Task::Freeze { .. } => self.freeze().await,
             Task::Frozen { .. } => std::future::pending().await,
             Task::Lend { claim, holder } => self.lend(&claim, &holder.run).await,

@@ -10,14 +10,14 @@ use runyard_core::model::history::{Activity, PastSpan};
 use runyard_core::model::{
     Adoption, Agent, Ahead, AheadReport, AheadStatus, Asked, Bins, Claim, ClaimId, ClassName, Condition,
     ConditionType, Containers, Demand, Desired, Event, EventType, HeldBack, Hold, IdleMachines, Instance,
-    InstanceArn, InstanceFacts, InstanceId, InstanceTypes, Intent, Interruption, InterruptionAction, Jobs,
-    Keep, KeepScope, Kept, KeptDirectories, LabelMode, LabelSuffix, Launch, LaunchId, LaunchPhase,
-    LaunchTemplate, Lease, Level, Life, Money, Pace, Phase, PinnedImage, Pool, PoolOverride, PoolSpec,
-    PoolStatus, Promotion, Queue, Quota, Reading, Reason, Record, RecordId, RegisteredAhead, Registration,
-    RegistrationMode, ReleasedBy, Replacement, Repository, Request, RequestKey, RequestName, RetireReport,
-    ReuseWithin, RunId, RunnerPackage, RunnerTrial, RunnerTrouble, Schedule, ShareBy, Sharing, Signal,
-    SizedDesired, Sizing, State, Status, Threshold, TroubleKind, Uid, Usage, UsageClass, Volume, WriteFrom,
-    read,
+    InstanceArn, InstanceFacts, InstanceId, InstanceTypes, Intent, Interruption, InterruptionAction,
+    JobReport, Jobs, Keep, KeepScope, Kept, KeptDirectories, LabelMode, LabelSuffix, Launch, LaunchId,
+    LaunchPhase, LaunchTemplate, Lease, Level, Life, Money, Pace, Phase, PinnedImage, Pool, PoolOverride,
+    PoolSpec, PoolStatus, Promotion, Queue, Quota, Reading, Reason, Record, RecordId, RegisteredAhead,
+    Registration, RegistrationMode, ReleasedBy, Replacement, Repository, Request, RequestKey, RequestName,
+    RetireReport, ReuseWithin, RunId, RunnerPackage, RunnerTrial, RunnerTrouble, Schedule, ShareBy, Sharing,
+    Signal, SizedDesired, Sizing, State, Status, Threshold, TroubleKind, Uid, Usage, UsageClass, Volume,
+    WriteFrom, read,
 };
 
 /// The record read from what is stored of it.
@@ -313,6 +313,14 @@ fn retire() -> impl Strategy<Value = RetireReport> {
     (time(), any::<bool>()).prop_map(|(at, busy)| RetireReport { at, busy })
 }
 
+fn job() -> impl Strategy<Value = JobReport> {
+    (repository(), run(), 1..=u32::MAX, "[!-~]{0,100}", time()).prop_map(
+        |(repository, run, attempt, name, at)| {
+            JobReport::of(repository.as_str(), run.as_str(), attempt, &name, at).expect("a job of GitHub's")
+        },
+    )
+}
+
 fn agent() -> impl Strategy<Value = Agent> {
     let interruption =
         (word(InterruptionAction::ALL), time()).prop_map(|(action, at)| Interruption { action, at });
@@ -323,15 +331,16 @@ fn agent() -> impl Strategy<Value = Agent> {
         says,
         beat,
         of(interruption),
-        (of(count()), kept(), of(reported()), (of(trouble()), of(retire()))),
+        (of(count()), kept(), of(reported()), (of(trouble()), of(retire()), of(job()))),
         of(time()),
     )
         .prop_map(
             |(id, says, beat, interruption, (registration_done, kept, ahead, told), updated_at)| {
-                let (runner_trouble, retire) = told;
+                let (runner_trouble, retire, job) = told;
                 Agent {
                     runner_trouble,
                     retire,
+                    job,
                     arn: Some(InstanceArn::local(&id)),
                     signal: says.0,
                     signal_claim_id: says.1,

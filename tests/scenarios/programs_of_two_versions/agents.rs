@@ -104,6 +104,7 @@ impl Executor for Hands {
             }
             Task::Wipe { .. } => TaskOutcome::Wiped,
             Task::Settle { .. } => TaskOutcome::Settled,
+            Task::Admit { .. } => TaskOutcome::Admitted,
             Task::Freeze { .. } => TaskOutcome::Frozen { busy: true },
             Task::Idle | Task::Serve { .. } | Task::Rest { .. } | Task::Frozen { .. } => {
                 std::future::pending().await

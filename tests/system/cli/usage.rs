@@ -71,7 +71,7 @@ fn every_bad_number_and_duration_is_refused_by_its_name() {
         ("--usage-class", &["Spot", "reserved", ""]),
         ("--allowed-instance-types", &["", " ", "M7i", "c?", "$(id)", FORTY_ONE_GLOBS, LONG_GLOB]),
         ("--name", &["", "Default", "a_b", "../x"]),
-        ("--repository", &["acme", "acme/", "a/b/c", "../..", ""]),
+        ("--repository", &["acme", "acme/", "a/b/c", "../..", "acme/~", ""]),
     ] {
         for value in values {
             let joined = format!("{option}={value}");

@@ -1,6 +1,6 @@
 //! Refuses jobs of other runs. GitHub only matches labels, so any run may send a job to this machine by its label. The
 //! runner calls this program before a job's first step (`ACTIONS_RUNNER_HOOK_JOB_STARTED`). A job of another run or
-//! repository than the claim's never begins, and the agent cleans the machine.
+//! repository than the claim's never begins, and the agent cleans the machine. A slot's job may be of any run.
 
 use std::convert::Infallible;
 use std::fs::{self, OpenOptions, Permissions};
@@ -15,7 +15,9 @@ use tokio::net::unix::pipe;
 
 use crate::host::Host;
 use crate::host::files::remove::remove;
+use crate::host::runner::slot;
 use crate::system::disk;
+use crate::system::environment::JobWords;
 use crate::task::Holder;
 
 /// The hook script, below the directory of the hook (actions/runner, `JobExtension.cs`). The runner selects the shell
@@ -35,32 +37,40 @@ pub(crate) const HOOK: &str = "ACTIONS_RUNNER_HOOK_JOB_STARTED";
 /// Returns the reason why a job must not run for a holder; `None` if it may. A later attempt of a run is the same run.
 /// A run id that is not a number is no run of GitHub's: only the repository is compared then, and only the run if the
 /// repository is not known.
-fn refusal(holder: &Holder, run: &str, repository: &str) -> Option<String> {
+pub(super) fn refusal(holder: &Holder, run: &str, repository: &str) -> Option<String> {
     let number = !holder.run.is_empty() && holder.run.bytes().all(|b| b.is_ascii_digit());
     let other_run = number && run != holder.run;
-    let other_repository =
-        !holder.repository.is_empty() && !holder.repository.eq_ignore_ascii_case(repository);
     if holder.run == NOBODY {
         return Some(format!(
             "Runyard lent this machine to nobody yet, and this job is of run {run} of {repository}."
         ));
     }
-    (other_run || other_repository).then(|| {
-        format!(
+    (other_run || holder.excludes(repository)).then(|| match holder.set() {
+        Some(set) => format!(
+            "Runyard lent this machine to runner scale set {set} of {}, and this job is of run {run} of {repository}.",
+            holder.repository
+        ),
+        None => format!(
             "Runyard lent this machine to run {} of {}, and this job is of run {run} of {repository}: give its runs-on \
              the label that was provisioned for its own run.",
             holder.run, holder.repository
-        )
+        ),
     })
 }
 
-/// Implements the runner's hook: returns if the job may begin. Otherwise it prints and records the refusal, and blocks
-/// until the agent kills it: after a failed hook, the runner would still execute the steps that always run.
+/// Implements the runner's hook: returns if the job may begin, for a slot once the job was reported. Otherwise it prints
+/// and records the refusal, and blocks until the agent kills it: after a failed hook, the runner would still execute the
+/// steps that always run.
 ///
 /// # Errors
 /// The refusal cannot be recorded; the job fails in this case.
-pub fn job_started(holder: &Holder, run: &str, repository: &str, refused: &Path) -> io::Result<()> {
-    let Some(why) = refusal(holder, run, repository) else { return Ok(()) };
+pub fn job_started(holder: &Holder, job: &JobWords, refused: &Path) -> io::Result<()> {
+    let Some(why) = refusal(holder, &job.run, &job.repository) else {
+        if holder.set().is_some() {
+            slot::report(job, refused);
+        }
+        return Ok(());
+    };
     wait_for_the_end(&why, refused).map(|never| match never {})
 }
 
@@ -90,6 +100,13 @@ fn waiting(lent: &Path, never: &str) -> String {
     )
 }
 
+/// Makes a pipe that every user may write to, and only this one can read.
+pub(super) fn make_pipe(path: &Path) -> io::Result<()> {
+    remove(path)?;
+    nix::unistd::mkfifo(path, Mode::S_IRUSR | Mode::S_IWUSR)?;
+    fs::set_permissions(path, Permissions::from_mode(0o622)).map_err(|e| disk::at(path, &e))
+}
+
 fn write_script(path: &Path, text: &str) -> io::Result<()> {
     disk::create_anew(path)?.write_all(text.as_bytes())?;
     fs::set_permissions(path, Permissions::from_mode(0o755)).map_err(|e| disk::at(path, &e))
@@ -101,9 +118,8 @@ impl Host {
         let dir = self.layout.hook();
         let (script, refused, lent) = (dir.join(SCRIPT), dir.join(REFUSED), dir.join(LENT));
         remove(&lent)?;
-        remove(&refused)?;
-        nix::unistd::mkfifo(&refused, Mode::S_IRUSR | Mode::S_IWUSR)?;
-        fs::set_permissions(&refused, Permissions::from_mode(0o622))?;
+        make_pipe(&refused)?;
+        self.prepare_report(holder)?;
         if holder.run.is_empty() {
             // The machine has no holder yet: a job waits until it has one.
             let nobody = Holder { run: NOBODY.to_owned(), ..Holder::default() };
@@ -177,6 +193,26 @@ mod tests {
         for (run, repository) in [("42", "acme/web"), ("", ""), (NOBODY, "acme/web")] {
             assert!(refusal(&nobody, run, repository).is_some_and(|why| why.contains("nobody")));
         }
+    }
+
+    fn slot(repository: &str) -> Holder {
+        Holder { run: "set-7".to_owned(), repository: repository.to_owned(), ..Holder::default() }
+    }
+
+    #[test]
+    fn a_slot_takes_the_jobs_of_any_run_of_its_organisation_or_of_its_repository() {
+        let refused = |slot: &Holder, repository: &str| refusal(slot, "43", repository).is_some();
+        let organization = slot("acme/~");
+        assert!(["acme/web", "Acme/API", "acme/~"].iter().all(|name| !refused(&organization, name)));
+        assert!(
+            ["evil/web", "acm/e", "acme", "acmee/web", ""].iter().all(|name| refused(&organization, name))
+        );
+        let one = slot("acme/web");
+        assert!(!refused(&one, "acme/web") && !refused(&one, "Acme/WEB"));
+        assert!(["acme/api", "evil/web", "acme/~", ""].iter().all(|name| refused(&one, name)));
+        assert!(!refused(&slot(""), "acme/web"), "a record that names no repository");
+        let why = refusal(&organization, "43", "evil/web").unwrap();
+        assert!(why.contains("runner scale set 7 of acme/~") && !why.contains("provisioned"), "{why}");
     }
 
     #[test]

@@ -123,3 +123,19 @@ async fn while_the_table_is_away_it_is_asked_ever_less_and_then_told_at_once() {
     tokio::time::sleep(EVERY).await;
     assert_eq!(yard.records.shown().unwrap().says("c1"), Some(Signal::RegOk));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_slots_job_does_not_wait_for_the_beat_and_goes_with_the_first_write_of_another_claim() {
+    let yard = begin();
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    let job = JobReport::of("acme/web", "43", 2, "build", Timestamp::UNIX_EPOCH).unwrap();
+    yard.status.send_replace(AgentStatus { job: Some(job.clone()), ..say(Signal::RegOk, "c1", None) });
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert_eq!(yard.records.shown().unwrap().job, Some(job.clone()));
+    tokio::time::sleep(EVERY * 3).await;
+    let named = yard.records.changes.lock().unwrap().iter().filter(|c| c.set.contains_key("job")).count();
+    assert_eq!((yard.records.shown().unwrap().job, named), (Some(job), 1), "it is written once");
+    yard.status.send_replace(AgentStatus::default());
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert_eq!(yard.records.shown().unwrap().job, None);
+}

@@ -11,8 +11,8 @@ use crate::pools::sharing;
 use runyard_core::model::kind_of;
 use runyard_core::model::{
     Agent, ConditionType, Desired, Event, EventType, Guard, Instance, InstanceId, Item, Kind,
-    LEAST_IDLE_SECONDS, Launch, LaunchPhase, Lease, Phase, Pool, Reading, Record, RecordId, Request, State,
-    Write, read,
+    LEAST_IDLE_SECONDS, Launch, LaunchPhase, Lease, Phase, Pool, Reading, Record, RecordId, Request,
+    SetRecord, State, Write, read,
 };
 
 /// A contradiction or a fault.

@@ -133,7 +133,7 @@ fn of_kind<T: runyard_core::model::Record>(items: &[Item]) -> Vec<T> {
 /// Returns the repositories that have requested machines of the class, and those that its spec names without a `*`.
 fn repositories(pool: &Pool, requests: &[Request]) -> Vec<Repository> {
     let named = pool.spec.repositories.iter().filter(|glob| !glob.contains('*'));
-    let named = named.filter_map(|name| Repository::parse(name).ok());
+    let named = named.filter_map(|name| Repository::parse_at_github(name).ok());
     let class = pool.spec.resource_class.as_str();
     let asked = requests.iter().filter(|request| request.intent.resource_class == class);
     let all = named.chain(asked.map(|request| request.id.repository.clone()));

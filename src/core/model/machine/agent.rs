@@ -15,6 +15,11 @@ use crate::model::record::ids::{ClaimId, InstanceArn};
 use crate::model::record::item::AttributeValue;
 use crate::model::record::state::{Signal, words};
 
+mod job_report;
+
+pub use job_report::JobReport;
+use job_report::known_job;
+
 words! {
     /// The kinds of interruption.
     InterruptionAction {
@@ -110,16 +115,6 @@ pub struct RetireReport {
     pub busy: bool,
 }
 
-/// The job of a slot's runner.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct RunnerJob {
-    /// The claim.
-    pub claim_id: ClaimId,
-    /// When it began.
-    pub at: Timestamp,
-}
-
 impl RetireReport {
     /// Returns its stored form.
     #[must_use]
@@ -196,9 +191,9 @@ pub struct Agent {
     /// The answer to the question whether its runner has a job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retire: Option<RetireReport>,
-    /// The job of its runner.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub job: Option<RunnerJob>,
+    /// The last job that began on a slot's machine.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "known_job")]
+    pub job: Option<JobReport>,
     /// When it was last written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub updated_at: Option<Timestamp>,
@@ -236,9 +231,10 @@ impl Agent {
         }
     }
 
-    /// Returns the job that its runner has, or had last, in this claim; told of slots of scale sets alone.
-    pub fn job_of(&self, claim: &ClaimId) -> Option<&RunnerJob> {
-        self.job.as_ref().filter(|job| job.claim_id == *claim)
+    /// Returns the job that a slot's runner has, or had, in this claim. Before the first signal of a claim the record may
+    /// still show the job of the one before.
+    pub fn job_of(&self, claim: &ClaimId) -> Option<&JobReport> {
+        self.job.as_ref().filter(|_| self.signal_claim_id.as_deref() == Some(claim.as_str()))
     }
 
     /// Returns its signal for this claim, if it has one.

@@ -110,8 +110,8 @@ identifier!(
     "use 1 to 64 of A-Z, a-z, 0-9, _, . and -, as in GITHUB_RUN_ID"
 );
 identifier!(
-    /// `owner/name` of a GitHub repository.
-    Repository, "repository", repository,
+    /// `owner/name` of a GitHub repository, or `owner/~` for all repositories of an organisation.
+    Repository, "repository", |v| repository(v) || v.strip_suffix(ALL).is_some_and(owner),
     "use OWNER/REPO, as in GITHUB_REPOSITORY"
 );
 identifier!(
@@ -174,52 +174,56 @@ fn plain(v: &str) -> bool {
     v.bytes().all(|b| b.is_ascii_graphic())
 }
 
+/// What follows the owner of all repositories of an organisation. GitHub allows no `~` in a name.
+const ALL: &str = "/~";
+
+fn owner(v: &str) -> bool {
+    (1..=100).contains(&v.len())
+        && !v.starts_with('-')
+        && v.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b))
+}
+
 fn repository(v: &str) -> bool {
-    let owner = |o: &str| {
-        (1..=100).contains(&o.len())
-            && !o.starts_with('-')
-            && o.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b))
-    };
     let name = |n: &str| {
         (1..=100).contains(&n.len())
             && n != "."
             && n != ".."
-            && (n == ORGANIZATION || n.bytes().all(|b| b.is_ascii_alphanumeric() || b"_.-".contains(&b)))
+            && n.bytes().all(|b| b.is_ascii_alphanumeric() || b"_.-".contains(&b))
     };
     v.split_once('/').is_some_and(|(o, n)| owner(o) && name(n))
 }
 
-/// What stands in the place of a repository's name where a whole organisation is meant. GitHub's names have no `~`.
-const ORGANIZATION: &str = "~";
-
 impl Repository {
-    /// Returns what stands for all repositories of an organisation in the keys of its scale sets' slots.
-    ///
-    /// # Errors
-    /// It is no name of an organisation.
-    pub fn of_organization(owner: &str) -> Result<Self, FieldError> {
-        Self::parse(&format!("{owner}/{ORGANIZATION}"))
-    }
-
-    /// Parses the name of a single repository.
+    /// Parses the name of one repository, as GitHub, a workflow or a person writes it. Keys of slots alone name all
+    /// repositories of an organisation.
     ///
     /// # Errors
     /// Names the value and the expected form.
     pub fn parse_at_github(value: &str) -> Result<Self, FieldError> {
-        let wrong = || {
-            FieldError::new(
+        let parsed = Self::parse(value)?;
+        if parsed.is_organization() {
+            let message = "`~` is the name of no repository";
+            return Err(FieldError::new(
                 "repository",
                 value,
-                "not a valid repository",
+                message,
                 "use OWNER/REPO, as in GITHUB_REPOSITORY",
-            )
-        };
-        Self::parse(value).and_then(|one| if one.is_organization() { Err(wrong()) } else { Ok(one) })
+            ));
+        }
+        Ok(parsed)
+    }
+
+    /// Returns what stands in keys for all repositories of an organisation.
+    ///
+    /// # Errors
+    /// Names the value and the expected form, if it is not the name of an owner.
+    pub fn of_organization(owner: &str) -> Result<Self, FieldError> {
+        Self::parse(&format!("{owner}{ALL}"))
     }
 
     /// Returns whether it stands for all repositories of an organisation.
     pub fn is_organization(&self) -> bool {
-        self.name() == ORGANIZATION
+        self.0.ends_with(ALL)
     }
 
     /// Returns the account or organisation.
@@ -262,6 +266,15 @@ impl LabelSuffix {
             }
         }
         Self(drawn.into())
+    }
+}
+
+impl RunId {
+    /// Returns the number of the runner scale set whose slot a request with this run id is; none for a run.
+    pub fn set(&self) -> Option<u64> {
+        let digits = self.0.strip_prefix("set-")?;
+        // One set, one key: `+7` and `07` would name another record.
+        digits.parse().ok().filter(|number: &u64| number.to_string() == digits)
     }
 }
 
@@ -311,9 +324,9 @@ pub struct RequestKey {
 }
 
 impl RequestKey {
-    /// Returns GitHub's number of the scale set whose slot it is; none for a request of a run.
+    /// Returns the number of the runner scale set whose slot this is; none for the request of a run.
     pub fn set(&self) -> Option<u64> {
-        self.run_id.as_str().strip_prefix("set-")?.parse().ok()
+        self.run_id.set()
     }
 }
 
@@ -356,6 +369,47 @@ mod tests {
         for bad in ["acme", "acme/", "/x", "a/b/c", "../..", "acme/..", "a b/c", "-a/b"] {
             assert!(Repository::parse(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_tilde_alone_stands_for_all_repositories_of_an_organisation() {
+        let all = Repository::of_organization("Acme").unwrap();
+        assert_eq!((all.as_str(), all.owner(), all.name()), ("Acme/~", "Acme", "~"));
+        assert!(all.is_organization() && Repository::parse("acme/~").is_ok_and(|other| other.is(&all)));
+        assert!(!Repository::parse("acme/web").unwrap().is_organization());
+        for bad in ["acme/a~b", "acme/~~", "acme/~a", "acme/a~", "~/~", "~/web", "/~", "~", "a/b/~"] {
+            assert!(Repository::parse(bad).is_err(), "{bad}");
+        }
+        for bad in ["", "a b", "-a", "acme/web", "~"] {
+            assert!(Repository::of_organization(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn nobody_at_github_has_a_repository_that_is_called_by_a_tilde() {
+        assert!(Repository::parse_at_github("acme/web").is_ok());
+        for bad in ["acme/~", "acme", "acme/a~b"] {
+            let error = Repository::parse_at_github(bad).unwrap_err();
+            assert_eq!((error.field.as_str(), error.value.as_str()), ("repository", bad));
+        }
+    }
+
+    #[test]
+    fn a_slot_is_known_by_its_run_id() {
+        let set = |run: &str| RunId::parse(run).unwrap().set();
+        assert_eq!((set("set-7"), set("set-18446744073709551615")), (Some(7), Some(u64::MAX)));
+        for run in
+            ["7", "set", "set-", "set-07", "set--7", "set-7-1", "set-7a", "Set-7", "set-18446744073709551616"]
+        {
+            assert_eq!(set(run), None, "{run}");
+        }
+        let key = RequestKey {
+            repository: Repository::of_organization("acme").unwrap(),
+            run_id: RunId::parse("set-7").unwrap(),
+            name: RequestName::parse("s1").unwrap(),
+            attempt: 1,
+        };
+        assert_eq!(key.set(), Some(7));
     }
 
     /// Returns for each of these whether it is accepted.

@@ -71,7 +71,8 @@ pub fn read_job_ring(body: &str) -> Result<JobRing, NotAJobRing> {
     }
     let run = payload.workflow_job.and_then(|job| job.run_id).ok_or(NotAJobRing::NoJob)?;
     let name = payload.repository.and_then(|repository| repository.full_name);
-    let repository = name.and_then(|name| Repository::parse(&name).ok()).ok_or(NotAJobRing::NoRepository)?;
+    let repository =
+        name.and_then(|name| Repository::parse_at_github(&name).ok()).ok_or(NotAJobRing::NoRepository)?;
     Ok(JobRing { repository, run })
 }
 

@@ -19,7 +19,7 @@ impl CredentialIssuer {
     pub(crate) fn scope_ahead(&self, place: &AheadPlace) -> Result<Scope, GitHubError> {
         match place {
             AheadPlace::Repository(name) => {
-                let repository = name.parse::<Repository>();
+                let repository = Repository::parse_at_github(name);
                 let scope = repository.map(|repository| self.scope_in(&repository));
                 scope.map_err(|error| GitHubError::Invalid(error.to_string()))
             }

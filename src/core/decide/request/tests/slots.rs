@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::decide::{Credential, Slots};
-use crate::model::{RequestKey, RunnerJob, SetPlace};
+use crate::model::{JobReport, RequestKey, SetPlace};
 use crate::yard::Unit;
 
 fn key(name: &str) -> RequestKey {
@@ -15,9 +15,12 @@ fn key(name: &str) -> RequestKey {
 }
 
 fn slot(more: serde_json::Value) -> Request {
-    let mut fields = json!({"repository": "acme/~", "name": "s1", "asked": "set"});
+    let mut fields = json!({
+        "repository": "acme/~", "name": "s1", "asked": "set", "phase": "Fulfilling", "instances": ["i-1"],
+        "served": ["i-1"], "claims": {"i-1": "i-1.5"},
+    });
     fields.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-    holding("set-7", 1, &["i-1"], fields)
+    request("set-7", 1, fields)
 }
 
 fn class() -> serde_json::Value {
@@ -31,7 +34,7 @@ fn standing() -> Scene {
     scene.policy.github = true;
     scene.put(&slot(json!({"phase": "Ready", "readyAt": at(-10)})));
     let built = machine("i-1").running(&key("s1")).until(50_000).with(|i| i.registration_seq = 1);
-    scene.add(built.agent(|agent| agent.runner_id = Some(9)));
+    scene.add(built.says(Signal::RegOk).agent(|agent| agent.runner_id = Some(9)));
     scene
 }
 
@@ -40,7 +43,7 @@ fn judged(scene: &Scene) -> crate::decide::Plan {
 }
 
 fn begins(scene: &mut Scene, seconds: i64) {
-    let job = RunnerJob { claim_id: ClaimId::of(&id("i-1"), 5), at: at(seconds) };
+    let job = JobReport::of("acme/web", "41", 1, "build", at(seconds)).unwrap();
     let dirty = scene.speaks("i-1", |agent| agent.job = Some(job));
     assert!(dirty.contains(&Unit::Request(key("s1"))), "its runtime begins");
 }
@@ -121,6 +124,6 @@ fn the_slots_of_a_set_are_told_from_the_records() {
     assert_eq!(of(&scene), [(false, true, false)]);
     begins(&mut scene, 0);
     assert_eq!(of(&scene), [(true, true, false)]);
-    scene.speaks("i-1", |agent| agent.job.as_mut().unwrap().claim_id = ClaimId::of(&id("i-1"), 3));
+    scene.speaks("i-1", |agent| agent.signal_claim_id = Some(ClaimId::of(&id("i-1"), 3).to_string()));
     assert_eq!(of(&scene), [(false, true, false)], "the job was that of another claim");
 }

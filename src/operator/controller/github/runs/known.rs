@@ -95,7 +95,10 @@ impl Known {
     pub(super) fn named(&self) -> BTreeSet<Repo> {
         let serving = self.classes.iter().filter(|spec| spec.serves_labels().is_some());
         let globs = serving.flat_map(|spec| &spec.repositories).filter(|glob| !glob.contains('*'));
-        globs.filter_map(|glob| Repository::parse(glob).ok()).map(|repository| repo_of(&repository)).collect()
+        globs
+            .filter_map(|glob| Repository::parse_at_github(glob).ok())
+            .map(|repository| repo_of(&repository))
+            .collect()
     }
 
     /// Returns whether a class that serves labels admits repositories by a pattern.
@@ -133,5 +136,5 @@ pub(super) fn repo_of(repository: &Repository) -> Repo {
 
 /// Returns a repository by its name.
 pub(super) fn repository((owner, name): &Repo) -> Option<Repository> {
-    Repository::parse(&format!("{owner}/{name}")).ok()
+    Repository::parse_at_github(&format!("{owner}/{name}")).ok()
 }
