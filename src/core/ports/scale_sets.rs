@@ -197,12 +197,8 @@ impl From<GitHubError> for ScaleSetError {
 #[async_trait]
 pub trait ScaleSets: Send + Sync {
     /// Returns the set of this name in a group, if there is one.
-    async fn find(
-        &self,
-        scope: &Scope,
-        group_id: u64,
-        name: &str,
-    ) -> Result<Option<ScaleSet>, ScaleSetError>;
+    async fn find(&self, scope: &Scope, group_id: u64, name: &str)
+    -> Result<Option<ScaleSet>, ScaleSetError>;
     /// Creates a set. Its runners do not update themselves.
     async fn create(&self, scope: &Scope, spec: &SetSpec) -> Result<ScaleSet, ScaleSetError>;
     /// Changes a set.
