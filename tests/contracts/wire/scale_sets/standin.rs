@@ -103,7 +103,8 @@ impl World for OverHttp {
 
     async fn end(&self, runner: &JobConfig) {
         let (credential, session, job) = self.connected.lock().unwrap().remove(&runner.runner_id).unwrap();
-        let body = json!({"session": session, "job_id": job, "conclusion": "success", "exit_code": 0, "log": ""});
+        let body =
+            json!({"session": session, "job_id": job, "conclusion": "success", "exit_code": 0, "log": ""});
         self.call("job/finish", &credential, body).await;
     }
 
@@ -116,7 +117,8 @@ impl World for OverHttp {
     }
 
     fn vanish(&self, set: u64) {
-        let outcome = self.stand_in.change_scale_sets(|service, now| service.delete_set("octo/app", set, now));
+        let outcome =
+            self.stand_in.change_scale_sets(|service, now| service.delete_set("octo/app", set, now));
         outcome.unwrap().unwrap();
     }
 }

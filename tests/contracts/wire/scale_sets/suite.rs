@@ -124,7 +124,10 @@ async fn a_job_s_way(world: &impl World) {
         github.delete_message(&session, first.id).await.unwrap();
     }
     let job = &first.jobs[0];
-    assert_eq!((job.news, job.name.as_str(), job.labels.as_slice()), (JobNews::Assigned, "build", &["small".into()][..]));
+    assert_eq!(
+        (job.news, job.name.as_str(), job.labels.as_slice()),
+        (JobNews::Assigned, "build", &["small".into()][..])
+    );
     assert_eq!((job.owner.as_str(), job.repository.as_str(), job.run_id > 0), ("octo", "app", true));
     assert!(job.queued_at.is_some() && !job.job_id.is_empty() && job.runner.is_empty());
     assert_eq!((first.statistics.assigned, first.statistics.running, first.unknown), (1, 0, 0));

@@ -11,7 +11,9 @@ use runyard_core::ports::scale_sets::{JobNews, SetSpec};
 use runyard_operator::github::{ApiUrl, Credential, RestGitHub, RestScaleSets};
 use runyard_standin::github::SetBehaviour;
 use scaleset::testing::{DEFAULT_PAT, Emulator, Endpoint};
-use scaleset::{Client, Credentials, JitRunnerSetting, JobRequestId, RunnerGroupId, RunnerScaleSetSpec, ScaleSetId};
+use scaleset::{
+    Client, Credentials, JitRunnerSetting, JobRequestId, RunnerGroupId, RunnerScaleSetSpec, ScaleSetId,
+};
 
 use super::letter;
 use super::standin::OverHttp;
