@@ -89,7 +89,7 @@ pub(super) struct ServiceCall {
 pub(super) struct Client {
     http: reqwest::Client,
     pub(super) origin: ApiUrl,
-    deadline: Duration,
+    pub(super) deadline: Duration,
     pub(super) clock: Clock,
 }
 

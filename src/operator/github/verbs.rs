@@ -439,7 +439,9 @@ impl GitHub for RestGitHub {
         sha: &str,
     ) -> Result<BranchFacts, GitHubError> {
         let scope = Scope::Repository { owner: owner.to_owned(), name: name.to_owned() };
-        let read = |below: &[&str]| Ok(Question::new(Call::Read, Method::GET, self.address(&scope, below)?));
+        let read = |below: &[&str]| {
+            Ok::<_, GitHubError>(Question::new(Call::Read, Method::GET, self.address(&scope, below)?))
+        };
         let repository: DefaultBranchBody = self.ask_json(&scope, read(&[])?.conditional()).await?;
         let found = match self.ask_json::<BranchBody>(&scope, read(&["branches", branch])?).await {
             Err(GitHubError::NotFound(_)) => return Ok(BranchFacts::default()),
