@@ -496,3 +496,70 @@ impl ScaleSets for FakeScaleSets {
         )
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::TokioClock;
+
+    fn scope() -> Scope {
+        Scope::Organization { owner: "octo".into() }
+    }
+
+    async fn listening() -> (FakeScaleSets, Session) {
+        let sets = FakeScaleSets::new(Arc::new(TokioClock::starting(Timestamp::UNIX_EPOCH)));
+        let spec = SetSpec { name: "small".into(), labels: vec!["small".into()], group_id: 1 };
+        let set = sets.create(&scope(), &spec).await.unwrap();
+        let session = sets.open(&scope(), set.id, "yard").await.unwrap();
+        (sets, session)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_poll_waits_fifty_seconds_and_is_woken_by_a_job_at_once() {
+        let (sets, session) = listening().await;
+        let begun = Instant::now();
+        assert_eq!(sets.message(&session, None, 3).await, Ok(None));
+        assert_eq!(begun.elapsed(), Duration::from_secs(50));
+        let begun = Instant::now();
+        let queueing = async {
+            sleep_until(begun + Duration::from_secs(7)).await;
+            sets.queue_job("octo", "app", 41, "build", &["small"])
+        };
+        let (told, job) = tokio::join!(sets.message(&session, None, 3), queueing);
+        assert_eq!(told.unwrap().unwrap().jobs[0].runner_request_id, job);
+        assert_eq!(begun.elapsed(), Duration::from_secs(7));
+        assert_eq!(sets.capacities(), [3, 3]);
+        // A job that no runner takes is assigned again under another name, though nobody changes anything.
+        let lapsed = sets.message(&session, Some(1), 3);
+        let again = async {
+            let mut lapsed = lapsed.await.unwrap();
+            while lapsed.is_none() {
+                lapsed = sets.message(&session, Some(1), 3).await.unwrap();
+            }
+            lapsed.unwrap()
+        };
+        let news: Vec<JobNews> = again.await.jobs.iter().map(|job| job.news).collect();
+        assert_eq!(news, [JobNews::Completed, JobNews::Assigned]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn faults_meet_the_calls_that_they_are_for() {
+        let (sets, session) = listening().await;
+        let lost = || ScaleSetError::Unreachable("lost".into());
+        sets.next_of("job_config", Fault::LoseAnswer(lost()));
+        assert_eq!(sets.runner(&scope(), "r").await, Ok(None));
+        assert_eq!(sets.job_config(&scope(), session.set, "r", "_work").await, Err(lost()));
+        assert!(sets.runner(&scope(), "r").await.unwrap().is_some(), "it was created");
+        sets.next(Fault::Fail(lost()));
+        assert_eq!(sets.runner(&scope(), "r").await, Err(lost()));
+        sets.takes("runner", Duration::from_secs(3));
+        let begun = Instant::now();
+        assert!(sets.runner(&scope(), "r").await.is_ok());
+        assert_eq!(begun.elapsed(), Duration::from_secs(3));
+        let outage = async { sets.outage_of("message", Some(lost())) };
+        let (told, ()) = tokio::join!(sets.message(&session, None, 3), outage);
+        assert_eq!(told, Err(lost()), "a poll that waits meets it");
+        assert_eq!((sets.calls()["runner"], sets.calls()["message"]), (4, 1));
+        assert_eq!(sets.sessions(), [(session.set, "yard".to_owned())]);
+    }
+}
