@@ -13,6 +13,7 @@ mod preflight;
 mod registration;
 mod repositories;
 mod retry_after;
+mod scale_sets;
 #[cfg(test)]
 mod tests;
 mod verbs;
@@ -24,6 +25,7 @@ pub use auth::{AppKey, Credential};
 pub use one_run::WholeRun;
 pub use origin::{ApiUrl, ApiUrlError};
 pub use registration::{AppRegistration, AppWish, Installed, NewApp, lacking, permissions};
+pub use scale_sets::RestScaleSets;
 pub use verbs::RestGitHub;
 
 /// The default timeout of one call.

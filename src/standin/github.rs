@@ -28,12 +28,14 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 pub use behaviour::{
-    Behaviour, EndOfLife, PACKAGE_VERSION, Pace, PackageBehaviour, PackageSize, PastEndOfLife, TokenService,
+    Behaviour, Completion, EndOfLife, PACKAGE_VERSION, Pace, PackageBehaviour, PackageSize, PastEndOfLife,
+    Routing, SetBehaviour, TokenService,
 };
 pub use call_counter::Call;
 pub use package::Package;
 use shared_state::SharedState;
 pub use shared_state::{Clock, StandInFailure};
+pub use state::scale_sets;
 pub use state::{
     Conclusion, ContainerSpec, Job, JobSpec, JobStatus, QueuedJobs, RegisteredRunner, Run, RunId, Source,
 };
@@ -254,6 +256,28 @@ impl StandIn {
     /// A state that cannot be stored.
     pub fn offline_runners(&self) -> Result<Vec<RegisteredRunner>, StandInFailure> {
         self.shared.read(|state| state.all_runners().filter(|r| !r.online()).cloned().collect())
+    }
+
+    /// Calls the service of scale sets as its owner: to look at it, or to let a set vanish or a session end.
+    ///
+    /// # Errors
+    /// A state that cannot be stored.
+    pub fn change_scale_sets<T>(
+        &self,
+        act: impl FnOnce(&mut state::ScaleSetService, jiff::Timestamp) -> T,
+    ) -> Result<T, StandInFailure> {
+        self.shared.change(|state, now| Ok(state.change_scale_sets(now, |service| act(service, now))))
+    }
+
+    /// Ends all tokens with which the service of scale sets is called.
+    ///
+    /// # Errors
+    /// A state that cannot be stored.
+    pub fn revoke_service_tokens(&self) -> Result<(), StandInFailure> {
+        self.shared.change(|state, _| {
+            state.revoke_service_tokens();
+            Ok(())
+        })
     }
 
     /// Stops serving; waiting listeners are disconnected.

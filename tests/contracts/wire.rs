@@ -7,4 +7,5 @@ mod github;
 mod judge;
 mod matrix;
 mod proxy;
+mod scale_sets;
 mod sqs;

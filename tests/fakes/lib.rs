@@ -9,6 +9,7 @@ mod job_bell;
 mod notices;
 mod policy;
 mod queue;
+mod scale_sets;
 mod script;
 mod store;
 
@@ -20,5 +21,6 @@ pub use job_bell::MemoryJobBell;
 pub use notices::MemoryNotices;
 pub use policy::{a_minute_each, as_shipped};
 pub use queue::MemoryQueue;
+pub use scale_sets::FakeScaleSets;
 pub use script::Fault;
 pub use store::MemoryStore;

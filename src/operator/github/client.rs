@@ -73,12 +73,23 @@ impl Question {
     }
 }
 
+/// One call of a service beside the REST API, complete with its credential. It follows no redirect.
+pub(super) struct ServiceCall {
+    pub(super) method: Method,
+    pub(super) url: Url,
+    pub(super) body: Option<Vec<u8>>,
+    /// The value of `Authorization`.
+    pub(super) credential: HeaderValue,
+    pub(super) headers: HeaderMap,
+    pub(super) deadline: Duration,
+}
+
 /// The transport to one GitHub.
 #[derive(Clone)]
 pub(super) struct Client {
     http: reqwest::Client,
     pub(super) origin: ApiUrl,
-    deadline: Duration,
+    pub(super) deadline: Duration,
     pub(super) clock: Clock,
 }
 
@@ -144,19 +155,35 @@ impl Client {
         if let Some(body) = &question.body {
             request = request.header(reqwest::header::CONTENT_TYPE, "application/json").body(body.clone());
         }
-        let what = question.what();
-        let failed = |e: reqwest::Error| unusable(&what, chain(&e.without_url()));
-        let mut response = request.send().await.map_err(failed)?;
-        let (status, headers) = (response.status(), response.headers().clone());
-        let mut body = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(failed)? {
-            if body.len() + chunk.len() > MAX_BODY_BYTES {
-                return Err(unusable(&what, format_args!("the answer exceeds {MAX_BODY_BYTES} bytes")));
-            }
-            body.extend_from_slice(&chunk);
-        }
-        Ok(Answer { status, headers, body, what })
+        answer(request, question.what()).await
     }
+
+    /// Calls a service within the call's deadline and returns the response uninterpreted.
+    pub(super) async fn call_service(&self, call: ServiceCall) -> Result<Answer, GitHubError> {
+        let what = format!("{} {}", call.method, call.url.path());
+        let mut request = self.http.request(call.method, call.url).headers(call.headers);
+        request = request.header(reqwest::header::AUTHORIZATION, call.credential);
+        if let Some(body) = call.body {
+            request = request.header(reqwest::header::CONTENT_TYPE, "application/json").body(body);
+        }
+        let late = unusable(&what, format_args!("no answer within {:?}", call.deadline));
+        tokio::time::timeout(call.deadline, answer(request, what)).await.map_err(|_| late)?
+    }
+}
+
+/// Sends a request and reads the response to its end.
+async fn answer(request: reqwest::RequestBuilder, what: String) -> Result<Answer, GitHubError> {
+    let failed = |e: reqwest::Error| unusable(&what, chain(&e.without_url()));
+    let mut response = request.send().await.map_err(failed)?;
+    let (status, headers) = (response.status(), response.headers().clone());
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(failed)? {
+        if body.len() + chunk.len() > MAX_BODY_BYTES {
+            return Err(unusable(&what, format_args!("the answer exceeds {MAX_BODY_BYTES} bytes")));
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(Answer { status, headers, body, what })
 }
 
 /// Parses a response as JSON.
@@ -182,7 +209,12 @@ fn default_headers() -> HeaderMap {
 }
 
 fn bearer(secret: &str) -> Result<HeaderValue, GitHubError> {
-    let mut value = HeaderValue::from_str(&format!("Bearer {secret}"))
+    credential("Bearer", secret)
+}
+
+/// Returns the value of `Authorization` for a secret; it is never printed.
+pub(super) fn credential(scheme: &str, secret: &str) -> Result<HeaderValue, GitHubError> {
+    let mut value = HeaderValue::from_str(&format!("{scheme} {secret}"))
         .map_err(|_| GitHubError::Denied("the token holds characters no token has".to_owned()))?;
     value.set_sensitive(true);
     Ok(value)

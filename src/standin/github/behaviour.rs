@@ -2,10 +2,14 @@
 //! with the place where it was seen. [`Behaviour::default`] has the rules without the waiting, for tests; `runyard up`
 //! adds the times of the runner ([`Pace::Github`]), and [`Behaviour::of_github_com`] has all realistic times.
 
+mod scale_sets;
+
 use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+
+pub use scale_sets::{Completion, Routing, SetBehaviour};
 
 /// The version of the stand-in's runner package.
 pub const PACKAGE_VERSION: &str = "2.999.0";
@@ -79,6 +83,8 @@ pub struct Behaviour {
     /// Whether a run with a queued job is `queued` although other jobs of it run: its status is then that of its least
     /// advanced job (cli/cli#13972, July 2026). Otherwise a run is `in_progress` from the first job that begins.
     pub queued_hides_running: bool,
+    /// How the service of runner scale sets behaves.
+    pub scale_sets: SetBehaviour,
     /// How the runner package behaves.
     pub package: PackageBehaviour,
 }
@@ -209,6 +215,7 @@ impl Default for Behaviour {
             lists_carried_over: true,
             job_list_delay: Duration::ZERO,
             queued_hides_running: false,
+            scale_sets: SetBehaviour::default(),
             package: PackageBehaviour::default(),
         }
     }

@@ -1,5 +1,6 @@
 //! The stand-in's HTTP interface: GitHub's REST API as published (`rest`), and two interfaces of its own where GitHub's
-//! are private or on a web page: `/_runner/…` for its runner package, `/_workflow/…` for simulated workflows.
+//! are private or on a web page: `/_runner/…` for its runner package, `/_workflow/…` for simulated workflows. GitHub's
+//! service of runner scale sets (`scale_sets`) has no public description; it is served as its public clients call it.
 
 mod apps;
 pub(super) mod exchanges;
@@ -9,6 +10,7 @@ mod render;
 mod rest;
 mod runner;
 mod runs;
+mod scale_sets;
 mod workflow;
 
 #[cfg(test)]
@@ -60,6 +62,7 @@ pub(super) fn router(shared: Arc<SharedState>, kept: Option<Exchanges>, stop: Ca
         .layer(from_fn_with_state(served.clone(), require_token))
         .merge(runner::routes())
         .merge(apps::routes())
+        .merge(scale_sets::routes())
         .route(PACKAGE_PATH, get(package))
         .layer(from_fn_with_state(served.clone(), count))
         .fallback(|| async { StandInFailure::Refused(Refusal::NotFound) })

@@ -4,7 +4,9 @@
 mod apps;
 mod jobs;
 mod registry;
+pub mod scale_sets;
 mod sessions;
+mod set_runners;
 mod types;
 
 #[cfg(test)]
@@ -21,6 +23,7 @@ use super::behaviour::Behaviour;
 pub use apps::{App, Installation, Manifest};
 pub use jobs::Which;
 pub use registry::Registration;
+pub use scale_sets::ScaleSetService;
 pub(super) use types::HEAD;
 pub use types::{
     Conclusion, ContainerSpec, Job, JobId, JobSpec, JobStatus, Label, MintedToken, QueuedJobs, Refusal,
@@ -59,6 +62,9 @@ pub struct State {
     /// GitHub Apps.
     #[serde(default)]
     apps: apps::Apps,
+    /// The service of runner scale sets.
+    #[serde(default)]
+    scale_sets: ScaleSetService,
 }
 
 impl Default for State {
@@ -75,6 +81,7 @@ impl Default for State {
             jobs: BTreeMap::new(),
             labels: BTreeMap::new(),
             apps: apps::Apps::default(),
+            scale_sets: ScaleSetService::default(),
         }
     }
 }
@@ -82,6 +89,7 @@ impl Default for State {
 impl State {
     /// Sets the behaviour from now on.
     pub fn behave(&mut self, behaviour: Behaviour) {
+        self.scale_sets.behave(behaviour.scale_sets.clone());
         self.behaviour = behaviour;
     }
 
@@ -96,6 +104,7 @@ impl State {
         for session in self.runners.values_mut().filter_map(|r| r.session.as_mut()) {
             session.last_seen = now;
         }
+        self.scale_sets.resume(now);
     }
 
     /// Applies the passing of time: silent sessions end, tokens expire, old runs are forgotten. Every entry point calls
@@ -116,6 +125,7 @@ impl State {
             self.changed();
         }
         self.forget_old_runs();
+        self.tell_scale_sets(now);
     }
 
     fn changed(&mut self) {

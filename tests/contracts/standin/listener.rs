@@ -13,8 +13,10 @@ use nix::unistd::Pid;
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
+use runyard_core::ports::ScaleSets as _;
 use runyard_core::ports::github::{GitHub, RunnerSpec, Scope};
-use runyard_operator::github::{ApiUrl, Credential, RestGitHub};
+use runyard_core::ports::scale_sets::{JobNews, SetSpec};
+use runyard_operator::github::{ApiUrl, Credential, RestGitHub, RestScaleSets};
 use runyard_standin::github::{
     Behaviour, Conclusion, EndOfLife, Job, JobSpec, JobStatus, PACKAGE_VERSION, PackageBehaviour,
     PastEndOfLife, RunId, Settings, StandIn,
@@ -557,4 +559,28 @@ async fn mistakes_of_configuration_are_told_and_nothing_is_stored() {
     let again = bench.configured("r2", "x").await;
     let (status, output) = again.call("config.sh", &["--url", &url, "--token", "t"]).await;
     assert!(status.code() == Some(1) && output.contains("already configured"), "{output}");
+}
+
+/// [live]: a runner takes any job of its set, not the one it was made for.
+#[tokio::test]
+async fn a_runner_of_a_scale_set_serves_one_of_its_jobs() {
+    let bench = Bench::new().await;
+    let package = bench.package("set").await;
+    let sets = RestScaleSets::new(Arc::new(bench.github()));
+    let spec = SetSpec { name: "runyard-small".into(), labels: vec!["runyard-small".into()], group_id: 1 };
+    let set = sets.create(&scope(), &spec).await.unwrap();
+    let session = sets.open(&scope(), set.id, "yard").await.unwrap();
+    let (first, second) =
+        (bench.queue("runyard-small", &["echo $GREETING"]), bench.queue("runyard-small", &["true"]));
+    let assigned = sets.message(&session, None, 2).await.unwrap().unwrap();
+    assert_eq!(assigned.jobs.iter().map(|job| job.run_id).collect::<Vec<_>>(), [first, second]);
+    sets.delete_message(&session, assigned.id).await.unwrap();
+    let config = sets.job_config(&scope(), set.id, "set-1", "_work").await.unwrap().encoded;
+    package.run(&[("ACTIONS_RUNNER_INPUT_JITCONFIG", config.as_str())]).ends().await;
+    assert!(bench.finished(first).await.log.contains("hello\n"));
+    assert_eq!(bench.stand_in().jobs(second).unwrap()[0].status, JobStatus::Queued);
+    assert_eq!(bench.stand_in().runners().unwrap().len(), 0, "it is a single-use runner");
+    let told = sets.message(&session, Some(assigned.id), 2).await.unwrap().unwrap();
+    let told: Vec<_> = told.jobs.iter().map(|job| (job.news, job.run_id, job.runner.as_str())).collect();
+    assert_eq!(told, [(JobNews::Started, first, "set-1"), (JobNews::Completed, first, "set-1")]);
 }

@@ -67,3 +67,22 @@ pub(crate) const GITHUB: [Row; 14] = [
     ("run_jobs", "-uuuuutuuu", "uuuuuutuuu"),
     ("rerun_failed_jobs", "-uuuuutuuu", "uuuuuutuuu"),
 ];
+
+/// The service of scale sets. Nothing is asked again underneath but a call whose token was refused.
+pub(crate) const SCALE_SETS: [Row; 15] = [
+    ("find", "-uuuuutuuu", "uuuuuutuuu"),
+    ("create", "-uuuuutuuu", "uuuuuutuuu"),
+    ("update", "-uuuuutuuu", "uuuuuutuuu"),
+    ("delete", "-uu.uutuuu", "uuu.uutuuu"),
+    ("group", "-uuuuutuuu", "uuuuuutuuu"),
+    ("open", "-uuuuutuuu", "uuuuuutuuu"),
+    ("renew", "-uuuuutuuu", "uuuuuutuuu"),
+    ("close", "-uu.uutuuu", "uuu.uutuuu"),
+    ("message", "-uuuuutuuu", "uuuuuutuuu"),
+    ("delete_message", "-uu.uutuuu", "uuu.uutuuu"),
+    ("acquire", "-uuuuutuuu", "uuuuuutuuu"),
+    ("job_config", "-uuuuutuuu", "uuuuuutuuu"),
+    ("runner", "-uuuuutuuu", "uuuuuutuuu"),
+    ("runner_by_id", "-uuuuutuuu", "uuuuuutuuu"),
+    ("remove_runner", "-uu.uutuuu", "uuu.uutuuu"),
+];

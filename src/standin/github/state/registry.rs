@@ -45,7 +45,16 @@ impl State {
         token
     }
 
-    fn check_token(&self, kind: TokenKind, scope: &str, value: &str) -> Result<(), Refusal> {
+    /// Checks that a token of this kind is valid in a scope.
+    ///
+    /// # Errors
+    /// It is not.
+    pub(in crate::github) fn check_token(
+        &self,
+        kind: TokenKind,
+        scope: &str,
+        value: &str,
+    ) -> Result<(), Refusal> {
         let known =
             |t: &MintedToken| t.kind == kind && t.value == value && t.scope.eq_ignore_ascii_case(scope);
         if self.tokens.iter().any(known) { Ok(()) } else { Err(Refusal::Unauthorized) }
@@ -112,6 +121,7 @@ impl State {
             labels,
             group_id: registration.group_id,
             ephemeral: registration.ephemeral,
+            scale_set: None,
             version: None,
             credential,
             session: None,

@@ -85,13 +85,12 @@ impl State {
             Some(PastEndOfLife::Refused) => return Err(Refusal::Deprecated(version.to_owned())),
             Some(PastEndOfLife::NoSession | PastEndOfLife::Starved) => return Ok(None),
         }
-        let fits = |job: &&Job| {
-            job.status == JobStatus::Queued
-                && runner.serves(&job.repository)
-                && runner.takes(&job.spec.runs_on, now)
-        };
-        let Some(job_id) = self.jobs.values().find(fits).map(|job| job.id) else { return Ok(None) };
         let name = runner.name.clone();
+        let job_id = match runner.scale_set {
+            Some(_) => self.scale_sets.runner_connects(id, now),
+            None => self.job_for(runner, now),
+        };
+        let Some(job_id) = job_id else { return Ok(None) };
         self.changed();
         if let Some(runner) = self.runners.get_mut(&id) {
             runner.job = Some(job_id);
@@ -104,6 +103,17 @@ impl State {
             job.clone()
         });
         Ok(job)
+    }
+
+    /// Returns a queued job for a runner that is of no scale set.
+    fn job_for(&self, runner: &RegisteredRunner, now: Timestamp) -> Option<JobId> {
+        let fits = |job: &&Job| {
+            job.status == JobStatus::Queued
+                && !self.scale_sets.holds(job.id)
+                && runner.serves(&job.repository)
+                && runner.takes(&job.spec.runs_on, now)
+        };
+        self.jobs.values().find(fits).map(|job| job.id)
     }
 
     /// Begins the job of a runner. From here on no other runner gets it. A repeated call is fine: the response may have

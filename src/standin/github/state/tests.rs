@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use super::*;
 
 mod runs;
+mod sets;
 
 const REPO: &str = "octo/app";
 

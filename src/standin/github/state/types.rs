@@ -22,6 +22,8 @@ pub enum TokenKind {
     Registration,
     /// Removing runners.
     Removal,
+    /// Calling the service of runner scale sets.
+    Service,
 }
 
 /// A runner token. Its value is stored, for it must survive a restart, and never printed.
@@ -92,6 +94,9 @@ pub struct RegisteredRunner {
     pub group_id: u64,
     /// Whether it is removed after one job.
     pub ephemeral: bool,
+    /// The scale set that it is a runner of: it serves the set's jobs alone.
+    #[serde(default)]
+    pub scale_set: Option<u64>,
     /// The runner package's version, once it connected.
     pub version: Option<String>,
     pub(super) credential: String,
