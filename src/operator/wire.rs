@@ -19,7 +19,7 @@ use crate::config::{
     ComputeKind, Config, ConfigErrors, Credential, GitHub as GitHubConfig, QueueKind, ScopeKind,
 };
 use crate::controller::{self, Bell, HistoryTable, OperatorError, Ports, Settings};
-use crate::github::{ApiUrl, ApiUrlError, AppKey, DEFAULT_DEADLINE, RestGitHub, SetupError};
+use crate::github::{ApiUrl, ApiUrlError, AppKey, DEFAULT_DEADLINE, RestGitHub, RestScaleSets, SetupError};
 use crate::in_process::compute_none::NoCompute;
 use crate::in_process::queue_memory::InProcessQueue;
 #[cfg(feature = "ec2")]
@@ -196,7 +196,8 @@ pub fn build(
     }
     let store = Arc::new(Metered::new(store, metrics.clone()).telling(health.clone()));
     let queue = Arc::new(Metered::new(queue, metrics.clone()));
-    let scale_sets: Option<Arc<dyn ScaleSets>> = None;
+    let sets = |github: &Arc<RestGitHub>| Arc::new(RestScaleSets::new(Arc::clone(github)));
+    let scale_sets = github.as_ref().map(sets).map(|sets| sets as Arc<dyn ScaleSets>);
     let github = github.map(|github| Arc::new(Metered::new(github, metrics.clone())) as Arc<dyn GitHub>);
     let notices = config.interruptions.as_ref().map(|name| {
         let notices = Arc::new(SqsNotices::connect(name, sdk));
@@ -292,7 +293,7 @@ fn github(
     config: &GitHubConfig,
     clock: Arc<dyn Clock>,
     metrics: &Metrics,
-) -> Result<Arc<dyn GitHub>, WireError> {
+) -> Result<Arc<RestGitHub>, WireError> {
     Ok(Arc::new(rest_github(config, clock)?.reporting_to(metrics.clone())))
 }
 

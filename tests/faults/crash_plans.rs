@@ -15,5 +15,6 @@ mod pairs;
 mod plan;
 mod ports;
 mod recorder;
+mod sets_port;
 mod singles;
 mod workloads;

@@ -19,6 +19,7 @@ mod a_run_needs_fewer_machines;
 mod a_runner_ends;
 mod a_runner_is_registered_ahead;
 mod a_runner_version_ends;
+mod a_scale_set_asks;
 mod a_storm_of_launches;
 mod a_zone_has_no_capacity;
 mod an_intent_rings;

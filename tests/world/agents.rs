@@ -6,12 +6,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use runyard_core::model::{
-    Agent, AgentKey, Guard, Instance, InstanceId, Item, Life, Reading, RegistrationCredential,
+    Agent, AgentKey, Guard, Instance, InstanceId, Item, Life, Operation, Reading, RegistrationCredential,
     RemovalCredential, Signal, Write, read,
 };
 use runyard_core::ports::{Clock, Machine, Store};
 use runyard_fakes::{FakeCompute, MemoryStore, TokioClock};
 
+use crate::slots::SlotRunners;
 use crate::world::item;
 
 /// How an agent behaves.
@@ -58,6 +59,8 @@ struct Inner {
     jobs: Mutex<Option<BTreeSet<InstanceId>>>,
     /// The private halves of their keys.
     keys: Mutex<BTreeMap<InstanceId, [u8; 32]>>,
+    /// The runners of slots, where there are scale sets.
+    slots: Mutex<Option<Arc<SlotRunners>>>,
     /// Which claims each machine ran, as its ground truth.
     served: Mutex<BTreeMap<InstanceId, Vec<String>>>,
 }
@@ -77,8 +80,18 @@ impl Agents {
             numbers: Mutex::default(),
             jobs: Mutex::default(),
             keys: Mutex::default(),
+            slots: Mutex::default(),
             served: Mutex::default(),
         }))
+    }
+
+    /// The runners of slots serve the jobs of these scale sets from now on.
+    pub fn serve_sets(&self, runners: &Arc<SlotRunners>) {
+        *self.0.slots.lock().unwrap() = Some(runners.clone());
+    }
+
+    fn slots(&self) -> Option<Arc<SlotRunners>> {
+        self.0.slots.lock().unwrap().clone()
     }
 
     /// How machines behave from now on that have no habit of their own.
@@ -163,6 +176,7 @@ impl Agents {
         self.0.keys.lock().unwrap().insert(machine.id.clone(), key.to_bytes());
         let mut said: Option<(Signal, String)> = None;
         let mut answered = None;
+        let mut shown: Option<Item> = None;
         tokio::time::sleep(Duration::from_secs(2)).await;
         loop {
             // Old agents look less often, so that a day passes quickly.
@@ -183,11 +197,15 @@ impl Agents {
             let Reading::Record(instance) = read::<Instance>(&found) else { continue };
             let says = self.says(&instance, habit, &key, said.as_ref());
             let due = self.0.clock.elapsed() >= beat + *self.0.beats.lock().unwrap();
-            let asked = instance.retire_asked.filter(|_| self.0.jobs.lock().unwrap().is_some());
-            if says != said || asked != answered || due || said.is_none() {
+            let slots = self.slots();
+            let shows = slots.as_ref().and_then(|slots| slots.shows(&instance, self.0.clock.now()));
+            let knows = self.0.jobs.lock().unwrap().is_some() || shows.is_some();
+            let asked = instance.retire_asked.filter(|_| knows);
+            if says != said || asked != answered || shows != shown || due || said.is_none() {
                 beat = self.0.clock.elapsed();
-                if self.write(&machine, says.as_ref(), &key, asked).await {
-                    (said, answered) = (says, asked);
+                let former: Vec<String> = shown.iter().flat_map(|item: &Item| item.keys().cloned()).collect();
+                if self.write(&machine, says.as_ref(), &key, asked, (&former, shows.as_ref())).await {
+                    (said, answered, shown) = (says, asked, shows);
                 }
             }
         }
@@ -212,6 +230,14 @@ impl Agents {
                 Habit::RegistrationFails => Some((Signal::RegFailed, id)),
                 // Its runner was registered ahead, and has not the label of the run yet.
                 _ if instance.ahead.is_some() => said.cloned(),
+                _ if claim.request.request().is_some_and(|request| request.set().is_some()) => {
+                    let signed = said == Some(&(Signal::RegOk, id.clone()));
+                    let started = signed || self.slots().is_some_and(|slots| slots.start(instance, key));
+                    if started {
+                        self.serve(instance, &id);
+                    }
+                    if started { Some((Signal::RegOk, id)) } else { said.cloned() }
+                }
                 _ => {
                     if let Some(registration) = &instance.registration
                         && said != Some(&(Signal::RegOk, id.clone()))
@@ -254,6 +280,7 @@ impl Agents {
         says: Option<&(Signal, String)>,
         key: &AgentKey,
         asked: Option<jiff::Timestamp>,
+        (former, shows): (&[String], Option<&Item>),
     ) -> bool {
         let mut set: Item = item(&serde_json::json!({"publicKey": key.public()}));
         if let Some((signal, claim)) = says {
@@ -262,12 +289,19 @@ impl Agents {
         if let Some(number) = self.0.numbers.lock().unwrap().get(&machine.id) {
             set.extend(item(&serde_json::json!({"runnerId": number})));
         }
-        if let (Some(at), Some(jobs)) = (asked, &*self.0.jobs.lock().unwrap()) {
-            let retire = serde_json::json!({"at": at, "busy": jobs.contains(&machine.id)});
+        if let Some(at) = asked {
+            let busy = match &*self.0.jobs.lock().unwrap() {
+                Some(jobs) => jobs.contains(&machine.id),
+                None => self.slots().is_some_and(|slots| slots.is_busy(&machine.id)),
+            };
+            let retire = serde_json::json!({"at": at, "busy": busy});
             set.extend(item(&serde_json::json!({"retire": retire})));
         }
+        set.extend(shows.cloned().unwrap_or_default());
+        let remove = former.iter().filter(|name| !set.contains_key(*name)).cloned().collect();
         let add = BTreeMap::from([("heartbeatSeq".to_owned(), 1)]);
-        let write = Write::update(Agent::key_of(&machine.arn), Guard::Exists, set, add);
+        let operation = Operation::Update { guard: Guard::Exists, set, remove, add };
+        let write = Write { key: Agent::key_of(&machine.arn), operation };
         self.0.store.write(&write).await.is_ok()
     }
 }

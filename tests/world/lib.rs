@@ -4,4 +4,5 @@
 #![allow(missing_docs, reason = "each test reads what it takes")]
 
 pub mod agents;
+pub mod slots;
 pub mod world;

@@ -12,7 +12,8 @@ use runyard_core::model::{
 };
 use runyard_core::ports::{Clock, Compute, Store};
 use runyard_fakes::{
-    FakeCompute, FakeGitHub, MemoryNotices, MemoryQueue, MemoryStore, SeededEntropy, TokioClock, as_shipped,
+    FakeCompute, FakeGitHub, FakeScaleSets, MemoryNotices, MemoryQueue, MemoryStore, SeededEntropy,
+    TokioClock, as_shipped,
 };
 use runyard_operator::controller::{GitHubWatch, Ports, Settings, run};
 use runyard_operator::metrics::Metrics;
@@ -27,6 +28,8 @@ pub struct World {
     pub queue: MemoryQueue,
     pub compute: FakeCompute,
     pub github: FakeGitHub,
+    /// GitHub's scale sets, which operators of a yard with a GitHub listen to.
+    pub sets: FakeScaleSets,
     pub notices: MemoryNotices,
     pub clock: TokioClock,
     pub agents: Agents,
@@ -80,6 +83,7 @@ impl World {
         Self {
             queue: MemoryQueue::new(shared.clone()),
             github: FakeGitHub::new(shared.clone()),
+            sets: FakeScaleSets::new(shared.clone()),
             notices: MemoryNotices::new(shared),
             store,
             compute,
@@ -130,7 +134,7 @@ impl World {
             github: self.with_github.then(|| Arc::new(self.github.clone()) as _),
             notices: Some(Arc::new(self.notices.clone())),
             doorbell: None,
-            scale_sets: None,
+            scale_sets: self.with_github.then(|| Arc::new(self.sets.clone()) as _),
             job_bell: None,
             history: None,
             clock: Arc::new(self.clock),

@@ -79,6 +79,9 @@ impl End {
         end.insert("registrations".into(), registrations.to_string());
         let name = |runner: &Runner| format!("online {}, busy {}", runner.online, runner.busy);
         end.insert("runners".into(), tally(world.github.all_runners().iter().map(name)));
+        let (sets, runners, jobs) = (world.sets.sets(), world.sets.runners(), world.sets.jobs());
+        let left = format!("{} sets, {} of their runners, {} jobs", sets.len(), runners.len(), jobs.len());
+        end.insert("scale sets".into(), left);
         Self(end)
     }
 

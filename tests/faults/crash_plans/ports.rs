@@ -15,12 +15,13 @@ use runyard_core::ports::github::{
 };
 use runyard_core::ports::{
     Batch, Change, Compute, ComputeError, GitHub, GitHubError, LaunchOrder, Launched, Machine, MachineState,
-    Notices, Page, PoolQueue, QueueError, Received, Store, StoreError, Watch,
+    Notices, Page, PoolQueue, QueueError, Received, ScaleSets, Store, StoreError, Watch,
 };
 use runyard_operator::controller::Ports;
 
 use crate::crash_plans::history::kind;
 use crate::crash_plans::recorder::Life;
+use crate::crash_plans::sets_port::TappedScaleSets;
 
 /// How far behind a list of the table is that is stale.
 const LAG: Duration = Duration::from_secs(2);
@@ -40,6 +41,9 @@ pub(crate) fn tapped(ports: Ports, life: &Life, notices: bool) -> Ports {
             let (one, all, runs) = (Mutex::default(), Mutex::default(), Mutex::default());
             Arc::new(TappedGitHub { inner, life: life.clone(), one, all, runs }) as Arc<dyn GitHub>
         }),
+        scale_sets: ports
+            .scale_sets
+            .map(|inner| Arc::new(TappedScaleSets { inner, life: life.clone() }) as Arc<dyn ScaleSets>),
         notices: ports
             .notices
             .filter(|_| notices)

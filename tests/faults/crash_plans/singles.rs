@@ -122,4 +122,5 @@ singles! {
     a_cancelled_request_ends_the_same_whatever_call_goes_wrong => "request_cancelled_while_it_boots",
     two_requests_end_the_same_whatever_call_goes_wrong => "two_requests_for_two_machines",
     a_run_without_release_ends_the_same_whatever_call_goes_wrong => "run_ends_without_release",
+    jobs_of_a_scale_set_end_the_same_whatever_call_goes_wrong => "scale_set_serves_jobs",
 }

@@ -2,15 +2,17 @@
 //! operator, that ends where nothing more is to be done.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
-use runyard_core::model::{InstanceId, Pool, RecordId, State, Versioned as _};
+use runyard_core::model::{InstanceId, Phase, Pool, RecordId, Request, State, Versioned as _};
 use runyard_core::ports::github::RunState;
 use runyard_core::ports::{Clock as _, MachineState, Store as _};
 use runyard_operator::controller::{GitHubWatch, Settings};
 use serde_json::{Value, json};
 
 use runyard_tests::agents::Habit;
+use runyard_tests::slots::SlotRunners;
 use runyard_tests::world::{World, linux};
 
 /// A story in progress.
@@ -41,7 +43,7 @@ macro_rules! workload {
 }
 
 /// All of them.
-pub(crate) const ALL: [Workload; 13] = [
+pub(crate) const ALL: [Workload; 14] = [
     workload!(cold_provision, linux(0, 6)),
     workload!(warm_claim, linux(2, 6)),
     workload!(claim_and_launch, linux(1, 6)),
@@ -55,6 +57,7 @@ pub(crate) const ALL: [Workload; 13] = [
     workload!(request_cancelled_while_it_boots, linux(0, 6)),
     workload!(two_requests_for_two_machines, linux(0, 2)),
     workload!(run_ends_without_release, linux(0, 4), github),
+    workload!(scale_set_serves_jobs, of_a_set(linux(0, 4)), github),
 ];
 
 /// The workload of this name.
@@ -65,6 +68,16 @@ pub(crate) fn named(name: &str) -> &'static Workload {
 
 fn with(mut spec: Value, name: &str, value: impl Into<Value>) -> Value {
     spec[name] = value.into();
+    spec
+}
+
+/// The class with a scale set at acme.
+fn of_a_set(mut spec: Value) -> Value {
+    let more = json!({
+        "repositories": ["acme/*"], "registrationMode": "job", "reuseWithin": "owner",
+        "queue": {"labels": ["runyard-linux"], "scope": "organization"},
+    });
+    spec.as_object_mut().expect("a spec is a map").extend(more.as_object().expect("it is a map").clone());
     spec
 }
 
@@ -228,4 +241,21 @@ async fn run_ends_without_release(world: &World) {
     world.github.set_run("acme", "web", 41, RunState::Completed { attempt: 1 });
     phase(world, &key, "Released").await;
     pooled(world, 1).await;
+}
+
+async fn scale_set_serves_jobs(world: &World) {
+    let runners = Arc::new(SlotRunners::of(world.sets.clone()));
+    runners.take(Duration::from_secs(5));
+    world.agents.serve_sets(&runners);
+    until(world, "the set is listened to", async || !world.sets.sessions().is_empty()).await;
+    for number in 0..2 {
+        world.sets.queue_job("acme", "web", 41, &format!("job-{number}"), &["runyard-linux"]);
+    }
+    until(world, "the jobs ran", async || world.sets.jobs().is_empty()).await;
+    let ended = async || {
+        let slots = world.all::<Request>();
+        slots.len() >= 2 && slots.iter().all(|slot| slot.phase() == Phase::Released)
+    };
+    until(world, "the slots are over", ended).await;
+    pooled(world, 2).await;
 }

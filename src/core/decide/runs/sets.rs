@@ -8,7 +8,8 @@ use jiff::Timestamp;
 
 use crate::decide::health::runtime::STANDS;
 use crate::model::{
-    Phase, PoolSpec, Request, RequestKey, SetCounts, SetPlace, SetRecord, after, millis, slot_number,
+    Condition, ConditionType, Phase, PoolSpec, Request, RequestKey, SetCounts, SetPlace, SetRecord, after,
+    millis, slot_number,
 };
 use crate::ports::scale_sets::{JobMessage, JobNews, Message, Statistics};
 use crate::yard::{Yard, gives_back};
@@ -18,6 +19,11 @@ const MOST_AT_ONCE: usize = 50;
 /// How long no slot is made after one that failed, so that a class that cannot be served does not make them all
 /// the time.
 const AFTER_FAILURE: Duration = Duration::from_secs(60);
+
+/// How long runners must wait for the jobs that GitHub counts before its counts are not believed.
+const STUCK_AFTER: Duration = Duration::from_secs(600);
+/// The reason of the condition that says so.
+const COUNTS_STUCK: &str = "CountsStuck";
 
 /// A slot of a set that is not over.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,6 +56,8 @@ pub struct Slots {
     pub failed_at: Option<Timestamp>,
     /// The class of the last one.
     pub class: String,
+    /// The highest number of a slot, over or not.
+    pub highest: u64,
 }
 
 impl Slots {
@@ -61,6 +69,7 @@ impl Slots {
             let Some(set) = key.set() else { continue };
             let slots = all.entry((SetPlace::repository(&key.repository), set)).or_default();
             slots.class.clone_from(&request.intent.resource_class);
+            slots.highest = slots.highest.max(slot_number(key).unwrap_or(0));
             if request.phase() == Phase::Failed {
                 slots.failed_at = slots.failed_at.max(request.updated_at);
             }
@@ -76,6 +85,19 @@ impl Slots {
 }
 
 impl Slots {
+    /// Adds slots that were made and that the yard does not show yet: it hears of a write a little later, and another
+    /// message may come before that.
+    pub fn add_made(&mut self, made: &[RequestKey]) {
+        let unseen = made.iter().filter(|key| slot_number(key).is_some_and(|number| number > self.highest));
+        self.open.extend(unseen.map(|key| SetSlot {
+            key: key.clone(),
+            has_job: false,
+            wanted: true,
+            waits: true,
+            ready_at: None,
+        }));
+    }
+
     /// Returns those that have no job and for which a machine is wanted.
     pub fn free(&self) -> impl Iterator<Item = &RequestKey> {
         self.open.iter().filter(|slot| slot.wanted && !slot.has_job).map(|slot| &slot.key)
@@ -102,6 +124,8 @@ fn slot(yard: &Yard, key: &RequestKey, request: &Request) -> SetSlot {
 pub struct Missed {
     missing: u32,
     surplus: u32,
+    /// Since when as many runners wait for a job as GitHub counts jobs that wait for a runner.
+    idle_since: Option<Timestamp>,
 }
 
 /// What is done about a set after an answer of GitHub.
@@ -185,7 +209,14 @@ impl SetView<'_> {
             };
             number(message.jobs.iter().filter(come).count())
         });
-        let level = self.level(&next.statistics);
+        let stuck = self.stuck(&next.statistics, news, missed, now);
+        next.conditions.retain(|one| one.reason != COUNTS_STUCK);
+        if let Some(message) = &stuck {
+            let kind = ConditionType::Listening;
+            let before = &self.record.conditions;
+            next.conditions.push(Condition::since(before, kind, true, COUNTS_STUCK, message.clone(), now));
+        }
+        let level = self.level(&next.statistics, stuck.is_some());
         let make = self.make(&level, news, missed, now);
         let mut keys = Vec::new();
         for _ in 0..make {
@@ -195,9 +226,31 @@ impl SetView<'_> {
         SetStep { next, make: keys, unwanted: self.unwanted(&level, missed, now) }
     }
 
-    fn level(&self, counts: &SetCounts) -> Level {
+    /// Returns why GitHub's counts are not believed: runners wait for the jobs that it counts, and none comes. Its counts
+    /// have been too high for hours (actions/actions-runner-controller#4397).
+    fn stuck(&self, counts: &SetCounts, news: u32, missed: &mut Missed, now: Timestamp) -> Option<String> {
+        let have_jobs = self.have_jobs();
+        let waiting = counts.assigned.saturating_sub(have_jobs);
+        let idle =
+            number(self.slots.open.iter().filter(|slot| slot.ready_at.is_some() && !slot.has_job).count());
+        if waiting == 0 || idle < waiting || news > 0 {
+            missed.idle_since = None;
+            return None;
+        }
+        let since = *missed.idle_since.get_or_insert(now);
+        (after(since, STUCK_AFTER) <= now).then(|| {
+            format!("GitHub counts {waiting} waiting jobs that no runner gets; {idle} runners wait for a job")
+        })
+    }
+
+    fn have_jobs(&self) -> u32 {
+        number(self.slots.open.iter().filter(|slot| slot.has_job).count())
+    }
+
+    fn level(&self, counts: &SetCounts, stuck: bool) -> Level {
         let standing = self.spec.and_then(PoolSpec::serves_sets).map_or(0, |queue| queue.standing);
-        let target = counts.assigned.saturating_add(standing).min(self.most());
+        let jobs = if stuck { self.have_jobs() } else { counts.assigned };
+        let target = jobs.saturating_add(standing).min(self.most());
         Level { open: self.open(), target: if self.spec.is_some() { target } else { 0 } }
     }
 

@@ -206,3 +206,33 @@ fn a_class_that_has_no_set_any_more_gives_back_all_but_jobs() {
     assert_eq!(set.answer(None, Some(3), 20).1, [""; 0]);
     assert_eq!(set.answer(None, Some(3), 21).1, ["s1", "s2"]);
 }
+
+#[test]
+fn slots_that_the_yard_has_not_heard_of_yet_count() {
+    let mut set = Set::of(json!({}));
+    assert_eq!(set.assigns(3, 3, 0), 3);
+    let made: Vec<RequestKey> = set.slots.open.drain(..).map(|slot| slot.key).collect();
+    set.slots.highest = 1;
+    set.slots.add_made(&made);
+    assert_eq!(set.slots.open.iter().map(|slot| slot.key.clone()).collect::<Vec<_>>(), made[1..]);
+    assert_eq!(set.assigns(2, 4, 1), 2, "the first ended meanwhile");
+    assert_eq!(set.assigns(0, 4, 2) + set.assigns(0, 4, 3), 0);
+}
+
+#[test]
+fn counts_that_no_runner_gets_a_job_of_are_not_believed_after_ten_minutes() {
+    let mut set = Set::of(json!({"unusedSeconds": 60}));
+    assert_eq!(set.assigns(2, 5, 0), 2);
+    set.slots.open[0].has_job = true;
+    assert_eq!(set.answer(None, Some(5), 50).0, 3, "three of them do not exist");
+    set.ready(60);
+    for seconds in [100, 150, 690] {
+        assert_eq!(set.answer(None, Some(5), seconds), (0, vec![]));
+    }
+    assert_eq!(set.answer(None, Some(5), 700).1, [""; 0], "one answer may be wrong");
+    let (made, unwanted) = set.answer(None, Some(5), 750);
+    assert_eq!((made, unwanted.len()), (0, 4));
+    assert_eq!(set.record.conditions[0].reason, "CountsStuck");
+    assert_eq!(set.assigns(1, 6, 800), 1, "a job that comes gets its slot");
+    assert!(set.record.conditions.is_empty());
+}

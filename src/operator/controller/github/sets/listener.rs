@@ -6,16 +6,16 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
-use crate::decide::{Missed, SetView, Slots};
-use crate::model::{PoolSpec, SetRecord, SetState, Uid};
+use crate::decide::{Missed, SetView};
+use crate::model::{PoolSpec, RequestKey, SetRecord, SetState, Uid, slot_number};
 use crate::ports::StoreError;
 use crate::ports::github::Scope;
 use crate::ports::scale_sets::{JobNews, Message, ScaleSet, ScaleSetError, Session, SetSpec, Statistics};
 
 use super::{CLOSING, Known, SetKey, Shared};
 
-/// The first and the longest pause after failures in a row.
-const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];
+/// The first and the longest pause after failures in a row, each within 20 %.
+const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(48)];
 /// The pause where another listener has the session: GitHub forgets one that was killed after about a minute.
 const HELD: Duration = Duration::from_secs(10);
 /// After how many failures in a row a session is given up for another one.
@@ -54,6 +54,8 @@ pub(super) struct Listener {
     pub(super) record: SetRecord,
     pub(super) trouble_since: Option<Timestamp>,
     missed: Missed,
+    /// The slots that this listener made, as long as the loop may not have heard of them.
+    made: Vec<RequestKey>,
     failures: u32,
 }
 
@@ -61,7 +63,8 @@ impl Listener {
     pub(super) fn new(shared: Shared, key: SetKey, token: u64) -> Self {
         let uid = Uid::parse(&shared.entropy.hex()).expect("hexadecimal digits make a uid");
         let record = SetRecord::born(key.0.clone(), key.1.clone(), Vec::new(), uid);
-        Self { shared, key, token, record, trouble_since: None, missed: Missed::default(), failures: 0 }
+        let (trouble_since, missed, made) = (None, Missed::default(), Vec::new());
+        Self { shared, key, token, record, trouble_since, missed, made, failures: 0 }
     }
 
     /// Listens until told to stop, or until the set is gone; returns the set.
@@ -248,18 +251,20 @@ impl Listener {
             return Ok(Next::Ended(Ended::Changed));
         }
         self.state(if spec.is_some() { SetState::Listening } else { SetState::Draining }).await?;
-        let none = Slots::default();
         let of = (self.key.1.clone(), session.set);
-        let slots = known.slots.get(&of).unwrap_or(&none);
+        let mut slots = known.slots.get(&of).cloned().unwrap_or_default();
+        self.made.retain(|key| slot_number(key).is_some_and(|number| number > slots.highest));
+        slots.add_made(&self.made);
         let record = self.record.clone();
-        let view = SetView { record: &record, spec, slots };
+        let view = SetView { record: &record, spec, slots: &slots };
         let capacity = view.capacity();
         if let Some(message) = message {
             self.acquire(session, message).await?;
         }
         let step = view.step(message, counts, &mut self.missed, self.shared.clock.now());
-        let made = !step.make.is_empty();
+        let made = step.make.clone();
         self.take(step).await?;
+        self.made.extend_from_slice(&made);
         // Slots of a set that GitHub does not have any more serve nobody.
         let former = known.slots.iter().filter(|((place, set), slots)| {
             *place == self.key.1 && *set != session.set && slots.class == self.key.0.as_str()
@@ -267,7 +272,7 @@ impl Listener {
         for key in former.flat_map(|(_, slots)| slots.free()) {
             self.unwant(key).await?;
         }
-        if spec.is_none() && slots.open.is_empty() && !made {
+        if spec.is_none() && slots.open.is_empty() && made.is_empty() {
             return Ok(Next::Ended(Ended::Gone));
         }
         Ok(Next::Wait { capacity })

@@ -98,6 +98,9 @@ impl Listener {
     pub(super) async fn unwant(&self, key: &RequestKey) -> Result<(), StoreError> {
         let Some(item) = self.shared.store.get(&key.into()).await? else { return Ok(()) };
         let Reading::Record(request) = read::<Request>(&item) else { return Ok(()) };
+        if request.intent.wanted == Some(0) || !request.phase().wants_machines() {
+            return Ok(());
+        }
         let (mut next, now) = (request.clone(), self.shared.clock.now());
         next.want(0, now);
         next.advance(now);
