@@ -267,6 +267,9 @@ impl Behaviour {
     /// | status of a run with queued and running jobs | `queued` | cli/cli#13972 |
     /// | `busy` after a killed job | up to 10 min | machulav/ec2-github-runner#23 |
     /// | labels set by the REST API | answered in 250 ms; jobs by the former ones for a second more | assumed; that a listening runner takes jobs by labels set later: runs-on/runs-on#102; that former labels stay in force somewhere: actions/runner#4225 |
+    /// | the end of a job of a scale set | told 3 min late | \[live\] rhobuild/runpool contract tests, August 2026 |
+    /// | the job that a runner of a set takes | any | the same |
+    /// | answers of the service of sets | begin with a byte order mark | actions/scaleset, `byte_order_mark_test.go` |
     /// | the runner's own time | [`Pace::Github`] | measured |
     /// | a dead listener's session | held for 4 min; a try each 30 s | actions/runner, `BrokerMessageListener.cs`: its patience is as long |
     /// | stop of the listener with a job | up to 45 s | actions/runner, `JobDispatcher.cs` |
@@ -284,6 +287,12 @@ impl Behaviour {
             job_list_delay: Duration::from_secs(5),
             queued_hides_running: true,
             session_held: Duration::from_secs(240),
+            scale_sets: SetBehaviour {
+                completion: Completion::Late(Duration::from_secs(180)),
+                routing: Routing::Scattered,
+                byte_order_mark: true,
+                ..SetBehaviour::default()
+            },
             package: PackageBehaviour {
                 pace: Pace::Github,
                 again: Duration::from_secs(30),

@@ -20,7 +20,8 @@ use crate::wire::matrix::SCALE_SETS;
 use crate::wire::proxy::{Words, before};
 
 const JSON: &str = "application/json; charset=utf-8; api-version=6.0-preview";
-const WORDS: Words = Words {
+/// The service's own words.
+pub(super) const WORDS: Words = Words {
     internal: (500, JSON, r#"{"typeName":"VssServiceException","message":"Server Error"}"#),
     throttled: (429, JSON, r#"{"typeName":"VssServiceException","message":"Too many requests"}"#),
     foreign: (200, "text/xml", "<DescribeInstancesResponse><reservationSet/></DescribeInstancesResponse>"),

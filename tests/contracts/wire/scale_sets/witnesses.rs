@@ -1,6 +1,7 @@
 //! Witnesses, so that our client and our double do not merely agree with each other: the emulator of the crate
 //! `scaleset` before our adapter, and its client before our stand-in.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,9 +16,11 @@ use scaleset::{
     Client, Credentials, JitRunnerSetting, JobRequestId, RunnerGroupId, RunnerScaleSetSpec, ScaleSetId,
 };
 
+use super::faults::WORDS;
 use super::letter;
 use super::standin::OverHttp;
 use super::suite::{World as _, quick};
+use crate::wire::proxy::{Fault, before};
 
 #[expect(clippy::disallowed_methods, reason = "the emulator's tokens end by the wall clock")]
 fn wall_clock() -> Timestamp {
@@ -97,11 +100,13 @@ async fn our_adapter_meets_the_failures_of_that_emulator() {
     assert_eq!(letter(&github.open(&org, set.id + 7, "yard").await), 'n');
 }
 
-/// Their client before our stand-in. It knows an API on a host of its own (`api.github.localhost`) and finds it here.
-fn client(world: &OverHttp) -> Client {
-    let address = world.stand_in.address();
-    let http = scaleset::http_client_builder().no_proxy().resolve("api.github.localhost", address);
-    let url = format!("http://github.localhost:{}/octo/app", address.port());
+/// Their client before our stand-in. It knows an API on a host of its own (`api.github.localhost`); the stand-in answers
+/// under its address only, so a peer that spoils nothing stands between.
+async fn client(world: &OverHttp) -> Client {
+    let peer = before(&world.stand_in.url(), "nothing", Fault::Internal, 0, &WORDS).await;
+    let peer: SocketAddr = peer.trim_start_matches("http://").parse().unwrap();
+    let http = scaleset::http_client_builder().no_proxy().resolve("api.github.localhost", peer);
+    let url = format!("http://github.localhost:{}/octo/app", peer.port());
     let credentials = Credentials::personal_access_token(world.stand_in.api_token()).unwrap();
     let builder = Client::builder(url, credentials).allow_http(true);
     builder.http_client(http.build().unwrap()).build().unwrap()
@@ -111,7 +116,7 @@ fn client(world: &OverHttp) -> Client {
 async fn a_client_that_others_wrote_serves_a_job_of_our_stand_in() {
     for behaviour in [quick(), SetBehaviour { byte_order_mark: true, ..quick() }] {
         let world = OverHttp::new(behaviour).await;
-        let client = client(&world);
+        let client = client(&world).await;
         let group = client.get_runner_group_by_name("default").await.unwrap().unwrap();
         assert!(group.id == RunnerGroupId::DEFAULT && group.is_default);
         let spec = RunnerScaleSetSpec::new("small").runner_group_id(group.id).labels(["small", "linux"]);
@@ -156,7 +161,7 @@ async fn a_client_that_others_wrote_serves_a_job_of_our_stand_in() {
 #[tokio::test]
 async fn jobs_to_acquire_are_acquired_by_a_client_that_others_wrote() {
     let world = OverHttp::new(SetBehaviour { acquires: true, ..quick() }).await;
-    let client = client(&world);
+    let client = client(&world).await;
     let set = client.create_runner_scale_set(&RunnerScaleSetSpec::new("small")).await.unwrap();
     let session = client.create_message_session(set.id, "witness").await.unwrap();
     assert!(session.get_message(None, 5).await.unwrap().is_none());
