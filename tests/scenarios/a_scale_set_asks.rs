@@ -310,7 +310,7 @@ fn well(world: &World) {
 
 #[tokio::test(start_paused = true)]
 async fn two_hours_of_incidents_end_in_listening_within_a_minute() {
-    for seed in 0..6 {
+    for seed in 0..3 {
         let mut draw = fastrand::Rng::with_seed(seed);
         let (world, runners) = yard(json!({"maxSlots": 8, "unusedSeconds": 120, "standing": seed % 2})).await;
         runners.take(Duration::from_secs(30));

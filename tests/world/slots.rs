@@ -58,7 +58,11 @@ impl SlotRunners {
     pub fn shows(&self, instance: &Instance, now: Timestamp) -> Option<Item> {
         let mut runners = self.runners.lock().unwrap();
         let runner = runners.get_mut(&instance.facts.instance_id)?;
-        instance.claim.as_ref().filter(|claim| claim.id.as_str() == runner.claim)?;
+        let used = || item(&serde_json::json!({"registrationDone": runner.seq}));
+        if instance.claim.as_ref().is_none_or(|claim| claim.id.as_str() != runner.claim) {
+            // That a box is used up is said until another one is.
+            return Some(if runner.done { used() } else { Item::new() });
+        }
         let serves =
             matches!(instance.life, Life::Claimed { .. } | Life::Running { .. } | Life::Created { .. });
         let suspended = instance.retire_asked.is_some_and(|at| now.duration_since(at) < SUSPENDED);
@@ -81,7 +85,7 @@ impl SlotRunners {
             shows.insert("job".to_owned(), report.attribute());
         }
         if runner.done {
-            shows.extend(item(&serde_json::json!({"registrationDone": runner.seq})));
+            shows.extend(used());
         }
         Some(shows)
     }

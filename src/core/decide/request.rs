@@ -175,7 +175,7 @@ fn runner_ended(cx: &Context<'_>, request: &Request, holding: &Holding<'_>) -> b
     holding.held.iter().filter_map(|id| cx.yard.by_id(id)).any(|tracked| {
         let ours =
             tracked.instance.claim.as_ref().is_some_and(|claim| claim.request.request() == Some(&request.id));
-        ours && tracked.box_used_up()
+        ours && tracked.runner_ended()
     })
 }
 

@@ -83,6 +83,14 @@ impl Tracked {
         done.is_some_and(|done| done > 0 && done == self.instance.registration_seq)
     }
 
+    /// Returns whether the runner of its claim ended: it served its job, or ended without being asked to. Before the first
+    /// signal of a claim, what the agent says of a box is said of the claim before.
+    pub(crate) fn runner_ended(&self) -> bool {
+        let claim = self.instance.claim.as_ref().map(|claim| claim.id.as_str());
+        let says = self.agent.as_ref().and_then(|agent| agent.signal_claim_id.as_deref());
+        self.box_used_up() && claim.is_some() && claim == says
+    }
+
     /// Records that GitHub reports the runner of its claim as busy.
     pub(super) fn runner_busy(&mut self) {
         self.busy_for = self.instance.claim.as_ref().map(|claim| claim.id.clone());

@@ -172,7 +172,7 @@ impl MachineView<'_> {
     /// GitHub.
     fn anew(&self) -> Option<Credential> {
         // A slot has one runner; it is released with it.
-        let request = self.request.filter(|request| !request.is_slot())?;
+        let request = self.request.filter(|request| !request.is_slot() || !self.tracked.runner_ended())?;
         let runner = RunnerConfig::of(request, self.spec?);
         let dead = self.runner_number().and_then(|number| {
             let stale = StaleRunners::of(self.instance, None)?;

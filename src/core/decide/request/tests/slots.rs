@@ -127,3 +127,26 @@ fn the_slots_of_a_set_are_told_from_the_records() {
     scene.speaks("i-1", |agent| agent.signal_claim_id = Some(ClaimId::of(&id("i-1"), 3).to_string()));
     assert_eq!(of(&scene), [(false, true, false)], "the job was that of another claim");
 }
+
+#[test]
+fn what_an_agent_says_of_the_box_of_a_former_claim_ends_no_slot() {
+    let mut scene = Scene::with(class());
+    scene.policy.github = true;
+    scene.put(&slot(json!({})));
+    let built = machine("i-1").claimed(&key("s1")).with(|i| i.registration_seq = 3);
+    let built = built.agent(|agent| {
+        (agent.registration_done, agent.public_key) = (Some(3), Some("key".into()));
+        (agent.signal, agent.signal_claim_id) = (Some(Signal::RemoveRegOk), Some("i-1.2".into()));
+    });
+    scene.add(built);
+    let released = |action: &Planned| match &action.effect {
+        Effect::Request(step) => step.after.status.released_by.is_some(),
+        _ => false,
+    };
+    assert!(!judged(&scene).actions.iter().any(released));
+    let boxes = |action: &Planned| match &action.effect {
+        Effect::Credential(_, credential) => matches!(**credential, Credential::Registration(_)),
+        _ => false,
+    };
+    assert!(scene.of_machine("i-1").actions.iter().any(boxes), "it gets its own box");
+}
