@@ -107,7 +107,7 @@ impl Picture {
             }
             // Replaced as a whole by one agent, and nobody decides by it.
             "log" => {}
-            "pool" | "launch" | "lease" => self.version(key, old.as_ref(), new.as_ref()),
+            "pool" | "launch" | "lease" | "queue" => self.version(key, old.as_ref(), new.as_ref()),
             other => self.breaks(key, &format!("kind {other:?}")),
         }
     }

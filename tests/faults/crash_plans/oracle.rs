@@ -145,7 +145,7 @@ struct Allowed {
 }
 
 /// The only differences there may be.
-const ALLOWED: [Allowed; 2] = [
+const ALLOWED: [Allowed; 3] = [
     Allowed {
         what: "registrations",
         call: "changes request",
@@ -157,6 +157,12 @@ const ALLOWED: [Allowed; 2] = [
         call: "changes request",
         kinds: &[Kind::Stale],
         why: "the same: they count one use",
+    },
+    Allowed {
+        what: "request acme/~",
+        call: "changes agent",
+        kinds: &[Kind::Stale],
+        why: "the job of a slot ran before anybody heard that its runner listens: the slot was never ready",
     },
 ];
 
