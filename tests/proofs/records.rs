@@ -6,7 +6,7 @@ mod roundtrip;
 
 use runyard_core::model::{
     Agent, AttributeValue, Event, Instance, Item, Kind, Launch, Lease, Pool, Reading, Record, Request,
-    Unreadable, read,
+    SetRecord, Unreadable, read,
 };
 
 /// What reading an item of any kind comes to, without its type.

@@ -339,3 +339,28 @@ async fn two_hours_of_incidents_end_in_listening_within_a_minute() {
         world.stop().await;
     }
 }
+
+/// Each call of the table takes as long as DynamoDB's slower half, and a change is heard at once.
+#[tokio::test(start_paused = true)]
+async fn a_message_leads_to_a_claim_in_a_few_calls() {
+    let (world, _) = yard(json!({})).await;
+    let key = runyard_core::model::Pool::key_of(&"linux".parse().unwrap());
+    world.start();
+    listening(&world, 15).await;
+    queue(&world, 5);
+    quiet(&world, 600).await;
+    world.until("clean", Duration::from_secs(120), async || world.pooled().len() == 5).await;
+    assert!(world.get::<runyard_core::model::Pool>(&key).await.is_some());
+    world.store.every_call_takes(Duration::from_millis(20));
+    let mut took = Vec::new();
+    for _ in 0..5 {
+        world.sleep(70).await;
+        let (claimed, begun) = (async || !world.in_state(State::Claimed).is_empty(), world.at());
+        queue(&world, 1);
+        world.until("a machine is claimed", Duration::from_secs(5), claimed).await;
+        took.push(world.at().duration_since(begun).as_millis());
+        quiet(&world, 300).await;
+    }
+    took.sort_unstable();
+    assert!(took[2] <= 150, "{took:?} ms");
+}

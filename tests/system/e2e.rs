@@ -2,6 +2,7 @@
 //! file per promise, and at the end of each the whole history of the table is held against the contract.
 
 mod by_label;
+mod by_scale_set;
 mod demo;
 mod fallback;
 pub(crate) mod history;

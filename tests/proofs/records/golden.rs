@@ -5,8 +5,8 @@ use std::path::Path;
 
 use jiff::Timestamp;
 use runyard_core::model::{
-    AttributeValue, Instance, Item, Kind, Launch, Lease, Operation, Pool, Reading, Request, Versioned, Write,
-    read,
+    AttributeValue, Instance, Item, Kind, Launch, Lease, Operation, Pool, Reading, Request, SetRecord,
+    Versioned, Write, read,
 };
 
 use crate::records::{Verdict, verdict};

@@ -15,9 +15,9 @@ use runyard_core::model::{
     LaunchPhase, LaunchTemplate, Lease, Level, Life, Money, Pace, Phase, PinnedImage, Pool, PoolOverride,
     PoolSpec, PoolStatus, Promotion, Queue, Quota, Reading, Reason, Record, RecordId, RegisteredAhead,
     Registration, RegistrationMode, ReleasedBy, Replacement, Repository, Request, RequestKey, RequestName,
-    RetireReport, ReuseWithin, RunId, RunnerPackage, RunnerTrial, RunnerTrouble, Schedule, ShareBy, Sharing,
-    Signal, SizedDesired, Sizing, State, Status, Threshold, TroubleKind, Uid, Usage, UsageClass, Volume,
-    WriteFrom, read,
+    RetireReport, ReuseWithin, RunId, RunnerPackage, RunnerTrial, RunnerTrouble, Schedule, SetCounts,
+    SetPlace, SetRecord, SetScope, SetState, ShareBy, Sharing, Signal, SizedDesired, Sizing, State, Status,
+    Threshold, TroubleKind, Uid, Usage, UsageClass, Volume, WriteFrom, read,
 };
 
 /// The record read from what is stored of it.
@@ -52,6 +52,9 @@ proptest! {
     fn launches(launch in launch()) { prop_assert_eq!(stored(&launch), Ok(launch)); }
     #[test]
     fn leases(lease in lease()) { prop_assert_eq!(stored(&lease), Ok(lease)); }
+
+    #[test]
+    fn scale_sets(set in set()) { prop_assert_eq!(stored(&set), Ok(set)); }
     #[test]
     fn events(event in event()) { prop_assert_eq!(stored(&event), Ok(event)); }
 }
@@ -595,8 +598,18 @@ fn spec() -> impl Strategy<Value = PoolSpec> {
 }
 
 fn queue() -> impl Strategy<Value = Queue> {
-    let of = (any::<bool>(), any::<u32>(), any::<bool>());
-    of.prop_map(|(run_labels, max_slots, forks)| Queue { run_labels, max_slots, forks })
+    let labels = proptest::collection::vec(text(), 0..3);
+    let sets = (labels, of(word(SetScope::ALL)), any::<u32>(), any::<u64>());
+    let of = (any::<bool>(), any::<u32>(), any::<bool>(), sets);
+    of.prop_map(|(run_labels, max_slots, forks, (labels, scope, standing, unused_seconds))| Queue {
+        run_labels,
+        max_slots,
+        forks,
+        labels,
+        scope,
+        standing,
+        unused_seconds,
+    })
 }
 
 fn pool() -> impl Strategy<Value = Pool> {
@@ -701,6 +714,41 @@ fn lease() -> impl Strategy<Value = Lease> {
             history_until: updated_at,
             version,
             updated_at,
+        },
+    )
+}
+
+fn set() -> impl Strategy<Value = SetRecord> {
+    let place = prop_oneof![Just("acme"), Just("acme/web")].prop_map(|place| SetPlace::parse(place).unwrap());
+    let numbers = (of(count()), count(), of(count()), any::<[u32; 6]>(), count());
+    let more = (
+        proptest::collection::vec(text(), 0..3),
+        word(SetState::ALL),
+        proptest::collection::vec(condition(), 0..3),
+        of(time()),
+    );
+    (class(), place, numbers, more, of(uid()), count(), of(time())).prop_map(
+        |(class, place, numbers, more, uid, version, updated_at)| {
+            let (scale_set_id, runner_group_id, last_message_id, counts, next_slot) = numbers;
+            let [assigned, running, registered, busy, idle, announced] = counts;
+            let (labels, state, conditions, statistics_at) = more;
+            SetRecord {
+                key: Some((class, place)),
+                scale_set_id,
+                set_name: labels.first().cloned().unwrap_or_default(),
+                labels,
+                runner_group_id,
+                last_message_id,
+                announced,
+                statistics: SetCounts { assigned, running, registered, busy, idle },
+                statistics_at,
+                next_slot,
+                state,
+                conditions,
+                uid,
+                version,
+                updated_at,
+            }
         },
     )
 }
