@@ -33,7 +33,7 @@ pub(crate) use set::{PauseArgs, SetArgs, retire, with_field};
 #[command(after_help = "\
 The file is a list of pool specs, or {\"pools\": [...]}; YAML (.yaml, .yml) or JSON (.json), `-` for YAML or JSON on \
 standard input. What a spec leaves out has its default; an override made with `runyard scale` stays. \
-A change that lets more in (repositories, reuseWithin, registrationMode, labelMode) or drops launch, and any field of an \
+A change that lets more in (repositories, reuseWithin, registrationMode, labelMode, queue) or drops launch, and any field of an \
 existing class that the file leaves out and that would fall back to its default, needs --allow-widening; on a terminal \
 it asks. To change single fields: runyard set pool.
 
@@ -80,6 +80,7 @@ impl Verb for ApplyArgs {
         let input = &input;
         let plans = plans(context, &input.wanted).await?;
         plan::say_concerned(context, &plans).await?;
+        plan::apart(context, &plans).await?;
         if input.how.dry_run {
             show(context, &plans);
             return plan::allowed(&plans, input.how.allow_widening);

@@ -211,7 +211,7 @@ const HIDDEN: &[&str] =
     &["kind", "pk", "sk", "events", "conditions", "agent", "publicKey", "registration", "removal"];
 
 /// The attributes of `queue` that one line tells. With others, such as those of a newer program, each has its own line.
-const QUEUE: &[&str] = &["runLabels", "maxSlots", "forks"];
+const QUEUE: &[&str] = &["runLabels", "maxSlots", "forks", "labels", "scope", "standing", "unusedSeconds"];
 
 /// Formats a record for people.
 fn page(screen: &Screen, seen: &Value, now: Timestamp) -> String {
@@ -407,8 +407,12 @@ Events:
             "Runners:\n  queue  run labels, at most 8 machines a label, no forks\n\nEvents:  none\n"
         );
         assert_eq!(
-            shown(json!({"runLabels": true, "standing": 2})),
-            "Runners:\n  queue.runLabels  yes\n  queue.standing   2\n\nEvents:  none\n"
+            shown(json!({"labels": ["runyard-small"], "scope": "organization", "maxSlots": 8})),
+            "Runners:\n  queue  scale set runyard-small of each organization, at most 8 machines\n\nEvents:  none\n"
+        );
+        assert_eq!(
+            shown(json!({"runLabels": true, "newer": 2})),
+            "Runners:\n  queue.newer      2\n  queue.runLabels  yes\n\nEvents:  none\n"
         );
     }
 
