@@ -252,8 +252,10 @@ mod tests {
         let specs =
             pools::specs(&file, &StackArgs::default(), &TableName::parse("runyard").unwrap()).unwrap();
         let classes: Vec<&str> = specs.iter().map(|spec| spec.resource_class.as_str()).collect();
-        assert_eq!(classes, ["linux-x64", "untrusted"]);
+        assert_eq!(classes, ["linux-x64", "untrusted", "builds"]);
         assert_eq!(specs[0].launch, specs[1].launch);
+        let places: Vec<String> = specs[2].set_places().iter().map(ToString::to_string).collect();
+        assert_eq!(places, ["acme"]);
         assert_eq!(specs[1].reuse_within, runyard_core::model::ReuseWithin::Never);
     }
 
