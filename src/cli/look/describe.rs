@@ -1,6 +1,8 @@
 //! `runyard describe`: shows one record, the most useful attributes first, then all others, the agent's record if it is
 //! a machine, and its events.
 
+mod sets;
+
 use clap::Args;
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -18,10 +20,7 @@ use crate::output::table::{distance, indented};
 use crate::session::context::CliContext;
 use crate::session::verb::{Start, Verb};
 use crate::why::plan_explain::sets_of;
-use runyard_core::explain;
-use runyard_core::model::{
-    Asked, ClassName, Item, Pool, Queue, Reading, RecordId, Repository, RequestKey, read,
-};
+use runyard_core::model::{Asked, Queue, RecordId, Repository};
 
 /// Tells everything about one record.
 #[derive(Debug, Args)]
@@ -76,12 +75,11 @@ async fn look(context: &CliContext, target: &DescribeTarget) -> CliResult<Value>
         document["agent"] = agent.as_ref().map_or(Value::Null, documents::record);
     }
     match &key {
-        RecordId::Pool(class) if has_sets(context, class, &item).await? => {
-            let sets = sets_of(&context.everything().await?, context.clock.now(), class);
-            document["sets"] = json!(sets);
+        RecordId::Pool(class) if sets::are_there(context, class, &item).await? => {
+            document["sets"] = json!(sets_of(&context.everything().await?, context.clock.now(), class));
         }
         RecordId::Request(slot) if slot.set().is_some() => {
-            document["jobs"] = jobs_of(&context.everything().await?, context.clock.now(), slot);
+            document["jobs"] = sets::jobs_of(&context.everything().await?, context.clock.now(), slot);
         }
         RecordId::Pool(_)
         | RecordId::Request(_)
@@ -97,25 +95,6 @@ async fn look(context: &CliContext, target: &DescribeTarget) -> CliResult<Value>
     let events = events::of(context, &key).await?;
     document["events"] = events.iter().map(documents::record).collect();
     Ok(document)
-}
-
-/// Returns whether a class has scale sets, or still has a record of one.
-async fn has_sets(context: &CliContext, class: &ClassName, item: &Item) -> CliResult<bool> {
-    let serves = matches!(read::<Pool>(item), Reading::Record(pool) if pool.spec.serves_sets().is_some());
-    Ok(serves || !context.under(&format!("queue#{class}"), "queue#").await?.is_empty())
-}
-
-/// Returns the jobs that the machines of a slot have or had: GitHub decides which job a slot serves.
-fn jobs_of(items: &[Item], now: Timestamp, slot: &RequestKey) -> Value {
-    let (yard, ..) = explain::picture(items, now);
-    let request = yard.request(slot);
-    let jobs = request.into_iter().flat_map(|request| explain::jobs_of_slot(&yard, request));
-    jobs.map(|(machine, job)| {
-        let mut job = json!(job);
-        job["instanceId"] = json!(machine);
-        job
-    })
-    .collect()
 }
 
 fn show(context: &mut CliContext, args: &DescribeArgs, seen: &Value, again: bool) {
@@ -279,7 +258,7 @@ fn page(screen: &Screen, seen: &Value, now: Timestamp) -> String {
         let told = agent.iter().filter(|(name, _)| !HIDDEN.contains(&name.as_str()));
         section(&mut text, "Agent", told.map(|(name, value)| (name.as_str(), value)), now);
     }
-    set_table(&mut text, screen, &seen["sets"], now);
+    sets::show(&mut text, screen, &seen["sets"], now);
     let word = |of: &Value, name: &str| line(&of[name]);
     let ago = |of: &Value| of["at"].as_str().and_then(|at| at.parse().ok()).map(|at| distance(at, now));
     let list = |name: &str| seen[name].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -313,36 +292,6 @@ fn page(screen: &Screen, seen: &Value, now: Timestamp) -> String {
         }
     }
     text
-}
-
-/// Appends the table of a class's scale sets; nothing without any.
-fn set_table(text: &mut String, screen: &Screen, sets: &Value, now: Timestamp) {
-    let ago = |at: &Value| at.as_str().and_then(|at| at.parse().ok()).map(|at| distance(at, now));
-    let row = |set: &Value| {
-        let state = set["state"].as_str().unwrap_or("none");
-        let state = match ago(&set["condition"]["at"]) {
-            Some(since) => format!("{state}, in trouble ({since})"),
-            None => state.to_owned(),
-        };
-        let lacks = set["lacks"].as_array().into_iter().flatten().map(|lack| line(&lack["message"]));
-        vec![
-            line(&set["place"]),
-            state,
-            format!("{}, {} run", set["statistics"]["assigned"], set["statistics"]["running"]),
-            ago(&set["statisticsAt"]).unwrap_or_else(|| "never".into()),
-            format!(
-                "{}, {} with a job, {} wait",
-                set["slots"]["open"], set["slots"]["job"], set["slots"]["waiting"]
-            ),
-            line(&set["announced"]),
-            lacks.collect::<Vec<_>>().join("; "),
-        ]
-    };
-    let rows: Vec<Vec<String>> = sets.as_array().into_iter().flatten().map(row).collect();
-    if !rows.is_empty() {
-        let heads = ["PLACE", "STATE", "JOBS", "COUNTED", "SLOTS", "ANNOUNCED", "LACKS"];
-        table(text, "Scale sets", indented(screen, &heads, rows));
-    }
 }
 
 fn table(text: &mut String, heading: &str, rows: String) {
@@ -497,26 +446,6 @@ Events:
             shown(json!({"runLabels": true, "newer": 2})),
             "Runners:\n  queue.newer      2\n  queue.runLabels  yes\n\nEvents:  none\n"
         );
-    }
-
-    #[test]
-    fn the_scale_sets_of_a_class_are_a_table_with_ages() {
-        let now = "2026-01-01T00:10:00Z".parse().unwrap();
-        let sets = json!([{
-            "place": "acme", "state": "Listening", "statistics": {"assigned": 5, "running": 1},
-            "statisticsAt": "2026-01-01T00:09:40Z", "slots": {"open": 2, "job": 1, "waiting": 1}, "announced": 3,
-            "condition": {"at": "2026-01-01T00:05:00Z"},
-            "lacks": [{"reason": "AtMost", "message": "2 jobs wait"}, {"reason": "Machines", "message": "1 waits"}],
-        }]);
-        let seen = json!({"kind": "pool", "sets": sets, "events": []});
-        let expected = "\
-Scale sets:
-  PLACE  STATE                          JOBS      COUNTED  SLOTS                    ANNOUNCED  LACKS
-  acme   Listening, in trouble (5m ago)  5, 1 run  20s ago  2, 1 with a job, 1 wait  3          2 jobs wait; 1 waits
-
-Events:  none
-";
-        assert_eq!(page(&Screen::nowhere(Format::Text), &seen, now), expected);
     }
 
     #[test]

@@ -43,31 +43,38 @@ impl Values {
 
 impl Sets {
     pub(super) fn register(registry: &Registry) -> Self {
-        let made = |name: &str, help: &str, labels: &[&str]| {
-            let gauge = IntGaugeVec::new(Opts::new(name, help), labels);
-            let gauge = gauge.expect("the name and the labels are valid");
-            registry.register(Box::new(gauge.clone())).expect("each name is registered once");
-            gauge
-        };
-        let state = ["resource_class", "place", "state"];
-        Self {
-            jobs: made(
-                "runyard_scale_set_jobs",
-                "Jobs of a scale set as GitHub last counted them; assigned ones wait for a runner or run.",
-                &state,
-            ),
-            slots: made(
-                "runyard_scale_set_slots",
-                "Slots of a scale set that are not over: open ones have no job.",
-                &state,
-            ),
-            listening: made(
-                "runyard_scale_set_listening",
-                "1 while the messages of a scale set are read, else 0.",
-                &state[..2],
-            ),
-            series: BTreeMap::new(),
+        let made = Self::made().expect("the names and labels below are valid");
+        for family in [&made.jobs, &made.slots, &made.listening] {
+            registry.register(Box::new(family.clone())).expect("each name is registered once");
         }
+        made
+    }
+
+    fn made() -> prometheus::Result<Self> {
+        Ok(Self {
+            jobs: IntGaugeVec::new(
+                Opts::new(
+                    "runyard_scale_set_jobs",
+                    "Jobs of a scale set as GitHub last counted them; assigned ones wait for a runner or run.",
+                ),
+                &["resource_class", "place", "state"],
+            )?,
+            slots: IntGaugeVec::new(
+                Opts::new(
+                    "runyard_scale_set_slots",
+                    "Slots of a scale set that are not over: open ones have no job.",
+                ),
+                &["resource_class", "place", "state"],
+            )?,
+            listening: IntGaugeVec::new(
+                Opts::new(
+                    "runyard_scale_set_listening",
+                    "1 while the messages of a scale set are read, else 0.",
+                ),
+                &["resource_class", "place"],
+            )?,
+            series: BTreeMap::new(),
+        })
     }
 
     /// Sets the present scale sets of a class; empty if it has none.
