@@ -213,8 +213,9 @@ impl RowContext<'_> {
             return String::new();
         }
         let job_on = |(id, claim): (&InstanceId, &ClaimId)| {
-            let of_machine = |item: &&Item| match RecordId::of(item) {
-                Some(RecordId::Agent(arn)) => arn.instance_id() == id.as_str(),
+            let end = format!("/{id}");
+            let of_machine = |item: &&Item| match item.get("pk") {
+                Some(AttributeValue::S(pk)) => pk.starts_with("agent#") && pk.ends_with(&end),
                 Some(_) | None => false,
             };
             match read::<Agent>(self.others.iter().find(of_machine)?) {
@@ -374,5 +375,31 @@ mod tests {
             let longest = text.lines().map(|line| line.width()).max();
             assert!(longest <= Some(width.max(54 + LEAST)), "{width}: {text}");
         }
+    }
+
+    #[test]
+    fn the_job_of_a_slot_is_in_the_wide_table_and_another_requests_is_not() {
+        use runyard_core::model::{InstanceArn, JobReport, SetPlace, SetRecord, Uid};
+        let now: Timestamp = "2026-01-01T00:10:00Z".parse().unwrap();
+        let (uid, class) = (Uid::parse("u-1").unwrap(), "small".parse().unwrap());
+        let place = SetPlace::organization("acme").unwrap();
+        let mut set = SetRecord::born(class, place, vec!["small".into()], uid.clone());
+        set.scale_set_id = Some(7);
+        let (id, claim) =
+            (InstanceId::parse("i-1").unwrap(), ClaimId::of(&InstanceId::parse("i-1").unwrap(), 5));
+        let mut slot = Request::slot_of_set(&set.slot(1).unwrap(), &"small".parse().unwrap(), uid, now);
+        slot.status.claims.insert(id.clone(), claim.clone());
+        let mut agent = Agent::born(&InstanceArn::local(&id), now);
+        agent.job = Some(JobReport::of("acme/web", "41", 2, "build", now).unwrap());
+        agent.signal_claim_id = Some(claim.to_string());
+        let others = [agent.to_item()];
+        let context = RowContext { now, others: &others, machines: None };
+        let cell = |request: &Request| {
+            let at = REQUESTS.heads.iter().position(|head| *head == "JOB").unwrap();
+            (REQUESTS.cells)(request, &context).remove(at)
+        };
+        assert_eq!(cell(&slot), "acme/web 41/2 build");
+        slot.intent.asked = runyard_core::model::Asked::Verb;
+        assert_eq!(cell(&slot), "");
     }
 }
