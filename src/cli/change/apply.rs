@@ -293,6 +293,42 @@ mod tests {
         }
     }
 
+    /// Applies a class with a scale set of this label on a yard; returns the problems.
+    async fn with_a_set(store: &runyard_fakes::MemoryStore, class: &str, label: &str) -> Vec<String> {
+        let scratch = tempfile::tempdir().unwrap();
+        let file = scratch.path().join("pools.json");
+        let queue = json!({"labels": [label, "linux"], "scope": "organization"});
+        let spec = json!({"resourceClass": class, "max": 3, "repositories": ["acme/*"], "reuseWithin": "owner",
+            "registrationMode": "job", "queue": queue});
+        std::fs::write(&file, json!([spec]).to_string()).unwrap();
+        let how = How { dry_run: false, allow_widening: true };
+        let args = ApplyArgs { file, config: None, stack: StackArgs::default(), how };
+        let mut context = CliContext::on(
+            store.clone(),
+            crate::output::screen::Screen::kept(crate::output::format::Format::Text).0,
+        );
+        let failed = args.run_on(&mut context).await.err();
+        failed.into_iter().flat_map(|failure| failure.problems).map(|problem| problem.to_string()).collect()
+    }
+
+    #[tokio::test]
+    async fn a_set_that_shares_a_label_with_another_class_of_the_yard_is_refused() {
+        let store = runyard_fakes::MemoryStore::new();
+        assert_eq!(with_a_set(&store, "small", "builds").await, [""; 0]);
+        let refused = with_a_set(&store, "large", "Builds").await;
+        assert_eq!(refused.len(), 1, "{refused:?}");
+        for part in ["pools[0].queue.labels", "Builds", "class large and of class small", "another label"] {
+            assert!(refused[0].contains(part), "{part}: {refused:?}");
+        }
+        assert_eq!(with_a_set(&store, "large", "large-builds").await, [""; 0]);
+        assert_eq!(
+            with_a_set(&store, "small", "builds").await,
+            [""; 0],
+            "a class does not clash with itself"
+        );
+        assert_eq!(with_a_set(&store, "large", "builds").await.len(), 1, "a label that is added later");
+    }
+
     #[test]
     fn a_class_that_a_hung_boot_would_hold_longer_than_requests_wait_is_warned_of() {
         let spec = |max: u32| -> PoolSpec {

@@ -78,7 +78,7 @@ mod tests {
         show(&mut text, &Screen::nowhere(Format::Text), &sets, now);
         let expected = "\
 Scale sets:
-  PLACE  STATE                          JOBS      COUNTED  SLOTS                    ANNOUNCED  LACKS
+  PLACE  STATE                           JOBS      COUNTED  SLOTS                    ANNOUNCED  LACKS
   acme   Listening, in trouble (5m ago)  5, 1 run  20s ago  2, 1 with a job, 1 wait  3          2 jobs wait; 1 waits
 
 ";

@@ -142,7 +142,7 @@ mod tests {
         let pools = [pool("small", "runyard"), pool("b", "builds"), pool("a", "builds")];
         let found = look(&pools, &[], &|_| false);
         assert_eq!(found.len(), 1);
-        assert_eq!((found[0].reason, found[0].record.as_str()), ("SharedSetLabel", "pool#b/pool"));
+        assert_eq!((found[0].reason, found[0].record.as_str()), ("SharedSetLabel", "pool#b / pool"));
         assert!(found[0].problem.contains("label builds with those of class a"), "{}", found[0].problem);
     }
 }
