@@ -252,11 +252,27 @@ mod tests {
         let specs =
             pools::specs(&file, &StackArgs::default(), &TableName::parse("runyard").unwrap()).unwrap();
         let classes: Vec<&str> = specs.iter().map(|spec| spec.resource_class.as_str()).collect();
-        assert_eq!(classes, ["linux-x64", "untrusted", "builds"]);
+        assert_eq!(classes, ["linux-x64", "untrusted"]);
         assert_eq!(specs[0].launch, specs[1].launch);
-        let places: Vec<String> = specs[2].set_places().iter().map(ToString::to_string).collect();
-        assert_eq!(places, ["acme"]);
         assert_eq!(specs[1].reuse_within, runyard_core::model::ReuseWithin::Never);
+    }
+
+    #[test]
+    fn the_commented_class_of_the_example_has_a_scale_set() {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config/pools.yaml");
+        let example = std::fs::read_to_string(file).unwrap();
+        // A commented line of YAML has no space behind its `#`, or two.
+        let line = |line: &str| match line.strip_prefix("  #") {
+            Some(yaml) if yaml.starts_with('-') || yaml.starts_with("  ") => format!("  {yaml}\n"),
+            Some(_) | None => format!("{line}\n"),
+        };
+        let mut file = tempfile::Builder::new().suffix(".yaml").tempfile().unwrap();
+        std::io::Write::write_all(&mut file, example.lines().map(line).collect::<String>().as_bytes())
+            .unwrap();
+        let table = TableName::parse("runyard").unwrap();
+        let specs = pools::specs(file.path(), &StackArgs::default(), &table).unwrap();
+        let places: Vec<String> = specs[2].set_places().iter().map(ToString::to_string).collect();
+        assert_eq!((specs[2].resource_class.as_str(), places), ("builds", vec!["acme".to_owned()]));
     }
 
     /// Runs `apply` on a restricted class with this typed answer; returns whether it succeeded, the question, and the
