@@ -5,6 +5,7 @@ mod file;
 mod keep;
 mod launch;
 pub(crate) mod queue_name;
+pub(crate) mod sets;
 pub(crate) mod sharing;
 mod sizing;
 pub(crate) mod spec;

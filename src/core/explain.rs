@@ -8,6 +8,7 @@ mod forecast;
 mod plan;
 mod record;
 mod run;
+mod sets;
 mod shares;
 mod sizing;
 
@@ -18,5 +19,6 @@ pub use forecast::{Forecast, Pace, Place, forecast, no_end};
 pub use plan::{judge, picture};
 pub use record::{explain, is_settled, machine, pool, remark};
 pub use run::{JobFate, job_fates, requests_of_run};
+pub use sets::{SetLack, SetReport, SlotCounts, jobs_of_slot, sets};
 pub use shares::{ShareReport, before, braked, shares};
 pub use sizing::hours_ahead;

@@ -11,6 +11,7 @@ mod machines;
 #[cfg(test)]
 mod port_tests;
 pub mod ports;
+mod sets;
 mod shares;
 #[cfg(test)]
 mod tests;
@@ -28,7 +29,7 @@ pub use machines::{Activity, Found, Part};
 pub use ports::Metered;
 
 use crate::decide::Unserved;
-use crate::explain::ShareReport;
+use crate::explain::{SetReport, ShareReport};
 use crate::model::{ClassName, InterruptionAction, Phase, Reason, State, TRANSITIONS, UsageClass, words};
 use crate::ports::github::EndOfLife;
 use crate::ports::{Clock, QueueDepth};
@@ -37,6 +38,7 @@ use classes::Classes;
 use cleanups::CleanUps;
 use families::Families;
 use machines::LeaseSeen;
+use sets::Sets;
 use shares::Shares;
 
 words! {
@@ -95,6 +97,7 @@ struct Changing {
     waiting: BTreeMap<String, Timestamp>,
     lease: Option<LeaseSeen>,
     shares: Shares,
+    sets: Sets,
     clean_ups: CleanUps,
 }
 
@@ -140,9 +143,9 @@ impl Metrics {
         }
         let now = clock.elapsed();
         let (classes, waiting, shares) = (Classes::default(), BTreeMap::new(), Shares::register(&registry));
-        let clean_ups = CleanUps::register(&registry);
+        let (sets, clean_ups) = (Sets::register(&registry), CleanUps::register(&registry));
         let changing =
-            Changing { classes, resynced: now, streamed: now, waiting, lease: None, shares, clean_ups };
+            Changing { classes, resynced: now, streamed: now, waiting, lease: None, shares, sets, clean_ups };
         Self(Arc::new(Inner { clock, registry, families, changing: Mutex::new(changing) }))
     }
 
@@ -173,6 +176,7 @@ impl Metrics {
         let mut changing = self.changing();
         changing.waiting.remove(class.as_str());
         changing.shares.set(class.as_str(), Vec::new());
+        changing.sets.set(class.as_str(), &[]);
         changing.classes.forget(class.as_str(), self.families());
     }
 
@@ -237,6 +241,14 @@ impl Metrics {
         let mut changing = self.changing();
         if changing.classes.label(class.as_str()) == class.as_str() {
             changing.shares.set(class.as_str(), shares);
+        }
+    }
+
+    /// Sets the present scale sets of a class; empty if it has none. The first 20 places have series of their own.
+    pub fn sets(&self, class: &ClassName, sets: &[SetReport]) {
+        let mut changing = self.changing();
+        if changing.classes.label(class.as_str()) == class.as_str() {
+            changing.sets.set(class.as_str(), sets);
         }
     }
 

@@ -27,6 +27,8 @@ pub use trend::Trend;
 pub const MOST_POOLS: usize = 100;
 /// Maximum number of shares of a pool.
 pub const MOST_SHARES: usize = 8;
+/// Maximum number of scale sets of a pool.
+pub const MOST_SETS: usize = 8;
 /// Maximum number of machines in a snapshot: about 500 B each, and more than a person looks at.
 pub const MOST_MACHINES: usize = 500;
 /// Maximum number of requests in a snapshot.
@@ -120,6 +122,9 @@ pub struct PoolStatus {
     pub held_back_seconds: Option<u64>,
     /// The status's sentence.
     pub message: String,
+    /// Its scale sets, at most [`MOST_SETS`] lines; empty without any.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sets: Vec<String>,
     /// The hourly cost of its live machines; `None` without machines, or if none of their prices is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost: Option<CostStatus>,

@@ -73,7 +73,7 @@ def main() -> int:
         wrong += [f"docs/runbook.md: {name} lacks {part}" for part in lacks if name.startswith("Runyard")]
     wrong += [f"docs/runbook.md: {extra} is no alert" for extra in sections - {rule["alert"] for rule in alerts}]
 
-    sources = [(ROOT / "src/operator/metrics" / name).read_text() for name in ("families.rs", "machines.rs")]
+    sources = [(ROOT / "src/operator/metrics" / name).read_text() for name in ("families.rs", "machines.rs", "sets.rs")]
     registered = set(NAME.findall("\n".join(sources)))
     texts = {rule.get("alert") or rule["record"]: rule["expr"] for rule in rules}
     for path in sorted((CHART / "dashboards").glob("*.json")):

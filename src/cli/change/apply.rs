@@ -33,7 +33,7 @@ pub(crate) use set::{PauseArgs, SetArgs, retire, with_field};
 #[command(after_help = "\
 The file is a list of pool specs, or {\"pools\": [...]}; YAML (.yaml, .yml) or JSON (.json), `-` for YAML or JSON on \
 standard input. What a spec leaves out has its default; an override made with `runyard scale` stays. \
-A change that lets more in (repositories, reuseWithin, registrationMode, labelMode) or drops launch, and any field of an \
+A change that lets more in (repositories, reuseWithin, registrationMode, labelMode, queue) or drops launch, and any field of an \
 existing class that the file leaves out and that would fall back to its default, needs --allow-widening; on a terminal \
 it asks. To change single fields: runyard set pool.
 
@@ -80,6 +80,7 @@ impl Verb for ApplyArgs {
         let input = &input;
         let plans = plans(context, &input.wanted).await?;
         plan::say_concerned(context, &plans).await?;
+        plan::apart(context, &plans).await?;
         if input.how.dry_run {
             show(context, &plans);
             return plan::allowed(&plans, input.how.allow_widening);
@@ -256,6 +257,24 @@ mod tests {
         assert_eq!(specs[1].reuse_within, runyard_core::model::ReuseWithin::Never);
     }
 
+    #[test]
+    fn the_commented_class_of_the_example_has_a_scale_set() {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config/pools.yaml");
+        let example = std::fs::read_to_string(file).unwrap();
+        // A commented line of YAML has no space behind its `#`, or two.
+        let line = |line: &str| match line.strip_prefix("  #") {
+            Some(yaml) if yaml.starts_with('-') || yaml.starts_with("  ") => format!("  {yaml}\n"),
+            Some(_) | None => format!("{line}\n"),
+        };
+        let mut file = tempfile::Builder::new().suffix(".yaml").tempfile().unwrap();
+        std::io::Write::write_all(&mut file, example.lines().map(line).collect::<String>().as_bytes())
+            .unwrap();
+        let table = TableName::parse("runyard").unwrap();
+        let specs = pools::specs(file.path(), &StackArgs::default(), &table).unwrap();
+        let places: Vec<String> = specs[2].set_places().iter().map(ToString::to_string).collect();
+        assert_eq!((specs[2].resource_class.as_str(), places), ("builds", vec!["acme".to_owned()]));
+    }
+
     /// Runs `apply` on a restricted class with this typed answer; returns whether it succeeded, the question, and the
     /// repositories that may use the class afterwards.
     async fn widened(typed: &'static str) -> (bool, String, Vec<String>) {
@@ -288,6 +307,42 @@ mod tests {
             assert!(said.contains("! repositories acme/* → *"), "{said}");
             assert!(said.contains("Write them? [y/N]"), "{said}");
         }
+    }
+
+    /// Applies a class with a scale set of this label on a yard; returns the problems.
+    async fn with_a_set(store: &runyard_fakes::MemoryStore, class: &str, label: &str) -> Vec<String> {
+        let scratch = tempfile::tempdir().unwrap();
+        let file = scratch.path().join("pools.json");
+        let queue = json!({"labels": [label, "linux"], "scope": "organization"});
+        let spec = json!({"resourceClass": class, "max": 3, "repositories": ["acme/*"], "reuseWithin": "owner",
+            "registrationMode": "job", "queue": queue});
+        std::fs::write(&file, json!([spec]).to_string()).unwrap();
+        let how = How { dry_run: false, allow_widening: true };
+        let args = ApplyArgs { file, config: None, stack: StackArgs::default(), how };
+        let mut context = CliContext::on(
+            store.clone(),
+            crate::output::screen::Screen::kept(crate::output::format::Format::Text).0,
+        );
+        let failed = args.run_on(&mut context).await.err();
+        failed.into_iter().flat_map(|failure| failure.problems).map(|problem| problem.to_string()).collect()
+    }
+
+    #[tokio::test]
+    async fn a_set_that_shares_a_label_with_another_class_of_the_yard_is_refused() {
+        let store = runyard_fakes::MemoryStore::new();
+        assert_eq!(with_a_set(&store, "small", "builds").await, [""; 0]);
+        let refused = with_a_set(&store, "large", "Builds").await;
+        assert_eq!(refused.len(), 1, "{refused:?}");
+        for part in ["pools[0].queue.labels", "Builds", "class large and of class small", "another label"] {
+            assert!(refused[0].contains(part), "{part}: {refused:?}");
+        }
+        assert_eq!(with_a_set(&store, "large", "large-builds").await, [""; 0]);
+        assert_eq!(
+            with_a_set(&store, "small", "builds").await,
+            [""; 0],
+            "a class does not clash with itself"
+        );
+        assert_eq!(with_a_set(&store, "large", "builds").await.len(), 1, "a label that is added later");
     }
 
     #[test]

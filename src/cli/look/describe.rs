@@ -1,9 +1,11 @@
 //! `runyard describe`: shows one record, the most useful attributes first, then all others, the agent's record if it is
 //! a machine, and its events.
 
+mod sets;
+
 use clap::Args;
 use jiff::Timestamp;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::events;
 use crate::common::failure::{CliFailure, CliResult};
@@ -12,11 +14,12 @@ use crate::input::run::repository_hint;
 use crate::input::selector::Selector;
 use crate::input::what::OneArgs;
 use crate::output::format::plain;
-use crate::output::json;
+use crate::output::json as documents;
 use crate::output::screen::Screen;
 use crate::output::table::{distance, indented};
 use crate::session::context::CliContext;
 use crate::session::verb::{Start, Verb};
+use crate::why::plan_explain::sets_of;
 use runyard_core::model::{Asked, Queue, RecordId, Repository};
 
 /// Tells everything about one record.
@@ -66,13 +69,31 @@ pub(crate) struct DescribeTarget(Selector, Option<Repository>);
 async fn look(context: &CliContext, target: &DescribeTarget) -> CliResult<Value> {
     let item = target.0.find(context, target.1.as_ref()).await?;
     let key = RecordId::of(&item).expect("what was found by its key has one");
-    let mut document = json::record(&item);
+    let mut document = documents::record(&item);
     if let Some(arn) = key.instance() {
         let agent = context.item(&RecordId::Agent(arn.clone())).await?;
-        document["agent"] = agent.as_ref().map_or(Value::Null, json::record);
+        document["agent"] = agent.as_ref().map_or(Value::Null, documents::record);
+    }
+    match &key {
+        RecordId::Pool(class) if sets::are_there(context, class, &item).await? => {
+            document["sets"] = json!(sets_of(&context.everything().await?, context.clock.now(), class));
+        }
+        RecordId::Request(slot) if slot.set().is_some() => {
+            document["jobs"] = sets::jobs_of(&context.everything().await?, context.clock.now(), slot);
+        }
+        RecordId::Pool(_)
+        | RecordId::Request(_)
+        | RecordId::Instance(_)
+        | RecordId::Agent(_)
+        | RecordId::Launch(_)
+        | RecordId::Lease(_)
+        | RecordId::Queue(..)
+        | RecordId::Event { .. }
+        | RecordId::Unnamed(..)
+        | RecordId::Foreign(_) => {}
     }
     let events = events::of(context, &key).await?;
-    document["events"] = events.iter().map(json::record).collect();
+    document["events"] = events.iter().map(documents::record).collect();
     Ok(document)
 }
 
@@ -125,7 +146,17 @@ fn sections(kind: &str) -> &'static [Section] {
         "request" => &[
             (
                 "Request",
-                &["repository", "runId", "name", "attempt", "phase", "message", "instances", "served"],
+                &[
+                    "repository",
+                    "runId",
+                    "name",
+                    "attempt",
+                    "phase",
+                    "message",
+                    "instances",
+                    "served",
+                    "jobs",
+                ],
             ),
             (
                 "Asked for",
@@ -208,10 +239,10 @@ fn sections(kind: &str) -> &'static [Section] {
 /// Attributes without information for a person: keys, sealed credentials, and the kind, which the first heading
 /// contains.
 const HIDDEN: &[&str] =
-    &["kind", "pk", "sk", "events", "conditions", "agent", "publicKey", "registration", "removal"];
+    &["kind", "pk", "sk", "events", "conditions", "agent", "sets", "publicKey", "registration", "removal"];
 
 /// The attributes of `queue` that one line tells. With others, such as those of a newer program, each has its own line.
-const QUEUE: &[&str] = &["runLabels", "maxSlots", "forks"];
+const QUEUE: &[&str] = &["runLabels", "maxSlots", "forks", "labels", "scope", "standing", "unusedSeconds"];
 
 /// Formats a record for people.
 fn page(screen: &Screen, seen: &Value, now: Timestamp) -> String {
@@ -227,6 +258,7 @@ fn page(screen: &Screen, seen: &Value, now: Timestamp) -> String {
         let told = agent.iter().filter(|(name, _)| !HIDDEN.contains(&name.as_str()));
         section(&mut text, "Agent", told.map(|(name, value)| (name.as_str(), value)), now);
     }
+    sets::show(&mut text, screen, &seen["sets"], now);
     let word = |of: &Value, name: &str| line(&of[name]);
     let ago = |of: &Value| of["at"].as_str().and_then(|at| at.parse().ok()).map(|at| distance(at, now));
     let list = |name: &str| seen[name].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -407,8 +439,12 @@ Events:
             "Runners:\n  queue  run labels, at most 8 machines a label, no forks\n\nEvents:  none\n"
         );
         assert_eq!(
-            shown(json!({"runLabels": true, "standing": 2})),
-            "Runners:\n  queue.runLabels  yes\n  queue.standing   2\n\nEvents:  none\n"
+            shown(json!({"labels": ["runyard-small"], "scope": "organization", "maxSlots": 8})),
+            "Runners:\n  queue  scale set runyard-small of each organization, at most 8 machines\n\nEvents:  none\n"
+        );
+        assert_eq!(
+            shown(json!({"runLabels": true, "newer": 2})),
+            "Runners:\n  queue.newer      2\n  queue.runLabels  yes\n\nEvents:  none\n"
         );
     }
 

@@ -271,12 +271,13 @@ async fn look(context: &CliContext, args: &GetArgs, target: &GetTarget) -> CliRe
     Ok(seen)
 }
 
-/// Reads the items of the selected kinds, with the agents that a table of machines shows and the number of hidden
+/// Reads the items of the selected kinds, with the agents that their tables show and the number of hidden
 /// items.
 async fn list(context: &CliContext, args: &GetArgs, target: &GetTarget) -> CliResult<Listing> {
     let (nouns, only) = (target.nouns(), &args.only);
     let noun = |item: &Item| nouns.iter().copied().find(|noun| kind_of(item) == Some(noun.kind()));
-    let beside = |item: &Item| nouns.contains(&Noun::Instances) && kind_of(item) == Some(Kind::Agent);
+    let of_agents = nouns.contains(&Noun::Instances) || nouns.contains(&Noun::Requests);
+    let beside = |item: &Item| of_agents && kind_of(item) == Some(Kind::Agent);
     let wanted = |item: &Item| noun(item).is_some() && only.accepts(item) && args.order.accepts(item);
     let machines = RefCell::new(nouns.contains(&Noun::Pools).then(BTreeMap::new));
     let found = context.all_that(|item| {

@@ -12,8 +12,8 @@ use crate::output::format::{Format, plain};
 use runyard_core::decide::effective;
 use runyard_core::explain::remark;
 use runyard_core::model::{
-    Agent, AttributeValue, ConditionType, Counts, Instance, Item, Launch, Life, Phase, Pool, Queue, Reading,
-    Record, RecordId, Request, State, Unreadable, read,
+    Agent, AttributeValue, ClaimId, ConditionType, Counts, Instance, InstanceId, Item, Launch, Life, Phase,
+    Pool, Queue, Reading, Record, RecordId, Request, State, Unreadable, read,
 };
 
 /// The table of one kind of record: the headings, the headings that only `-o wide` shows, and the cells of a record.
@@ -51,8 +51,9 @@ pub(crate) const INSTANCES: Columns<Instance> = Columns {
         "SIGNAL",
         "HEARTBEAT",
         "KEPT",
+        "JOB",
     ],
-    wide: &["TYPE", "ZONE", "USAGE", "USES", "CLAIM", "LAUNCH", "SIGNAL", "HEARTBEAT", "KEPT"],
+    wide: &["TYPE", "ZONE", "USAGE", "USES", "CLAIM", "LAUNCH", "SIGNAL", "HEARTBEAT", "KEPT", "JOB"],
     cells: |instance, context| {
         let facts = &instance.facts;
         let agent = context.agent(&facts.instance_arn.to_string());
@@ -71,7 +72,11 @@ pub(crate) const INSTANCES: Columns<Instance> = Columns {
             facts.launch_id.as_ref().map(ToString::to_string).unwrap_or_default(),
             agent.as_ref().and_then(|a| a.signal).map(|s| s.to_string()).unwrap_or_default(),
             agent.as_ref().and_then(|a| a.heartbeat_at).map(|at| age(at, context.now)).unwrap_or_default(),
-            agent.map(|agent| kept(&agent)).unwrap_or_default(),
+            agent.as_ref().map(kept).unwrap_or_default(),
+            agent
+                .zip(instance.claim.as_ref())
+                .and_then(|(agent, claim)| job(&agent, &claim.id))
+                .unwrap_or_default(),
         ]
     },
 };
@@ -91,9 +96,10 @@ pub(crate) const REQUESTS: Columns<Request> = Columns {
         "USAGE",
         "DEADLINE",
         "INSTANCES",
+        "JOB",
         "MESSAGE",
     ],
-    wide: &["MIN", "USAGE", "DEADLINE", "INSTANCES"],
+    wide: &["MIN", "USAGE", "DEADLINE", "INSTANCES", "JOB"],
     cells: |request, context| {
         let (id, intent, status) = (&request.id, &request.intent, &request.status);
         let born = status.accepted_at.or(intent.created_at);
@@ -110,6 +116,7 @@ pub(crate) const REQUESTS: Columns<Request> = Columns {
             intent.usage_class.map(|u| u.to_string()).unwrap_or_default(),
             status.deadline.map(|at| distance(at, context.now)).unwrap_or_default(),
             status.instances.iter().map(|id| id.as_str()).collect::<Vec<_>>().join(" "),
+            context.jobs(request),
             status.message.clone(),
         ]
     },
@@ -193,7 +200,32 @@ fn kept(agent: &Agent) -> String {
     each.collect::<Vec<_>>().join(" ")
 }
 
+/// Formats the job that a slot's runner has or had, for example `acme/web 41/1 build`.
+fn job(agent: &Agent, claim: &ClaimId) -> Option<String> {
+    let job = agent.job_of(claim)?;
+    Some(format!("{} {}/{} {}", job.repository, job.run_id, job.attempt, job.name))
+}
+
 impl RowContext<'_> {
+    /// Formats the jobs of a slot's machines.
+    fn jobs(&self, request: &Request) -> String {
+        if !request.is_slot() {
+            return String::new();
+        }
+        let job_on = |(id, claim): (&InstanceId, &ClaimId)| {
+            let end = format!("/{id}");
+            let of_machine = |item: &&Item| match item.get("pk") {
+                Some(AttributeValue::S(pk)) => pk.starts_with("agent#") && pk.ends_with(&end),
+                Some(_) | None => false,
+            };
+            match read::<Agent>(self.others.iter().find(of_machine)?) {
+                Reading::Record(agent) => job(&agent, claim),
+                Reading::Newer { .. } | Reading::Unreadable(_) => None,
+            }
+        };
+        request.status.claims.iter().filter_map(job_on).collect::<Vec<_>>().join(", ")
+    }
+
     fn agent(&self, arn: &str) -> Option<Agent> {
         let pk = format!("agent#{arn}");
         let item = self
@@ -343,5 +375,31 @@ mod tests {
             let longest = text.lines().map(|line| line.width()).max();
             assert!(longest <= Some(width.max(54 + LEAST)), "{width}: {text}");
         }
+    }
+
+    #[test]
+    fn the_job_of_a_slot_is_in_the_wide_table_and_another_requests_is_not() {
+        use runyard_core::model::{InstanceArn, JobReport, SetPlace, SetRecord, Uid};
+        let now: Timestamp = "2026-01-01T00:10:00Z".parse().unwrap();
+        let (uid, class) = (Uid::parse("u-1").unwrap(), "small".parse().unwrap());
+        let place = SetPlace::organization("acme").unwrap();
+        let mut set = SetRecord::born(class, place, vec!["small".into()], uid.clone());
+        set.scale_set_id = Some(7);
+        let (id, claim) =
+            (InstanceId::parse("i-1").unwrap(), ClaimId::of(&InstanceId::parse("i-1").unwrap(), 5));
+        let mut slot = Request::slot_of_set(&set.slot(1).unwrap(), &"small".parse().unwrap(), uid, now);
+        slot.status.claims.insert(id.clone(), claim.clone());
+        let mut agent = Agent::born(&InstanceArn::local(&id), now);
+        agent.job = Some(JobReport::of("acme/web", "41", 2, "build", now).unwrap());
+        agent.signal_claim_id = Some(claim.to_string());
+        let others = [agent.to_item()];
+        let context = RowContext { now, others: &others, machines: None };
+        let cell = |request: &Request| {
+            let at = REQUESTS.heads.iter().position(|head| *head == "JOB").unwrap();
+            (REQUESTS.cells)(request, &context).remove(at)
+        };
+        assert_eq!(cell(&slot), "acme/web 41/2 build");
+        slot.intent.asked = runyard_core::model::Asked::Verb;
+        assert_eq!(cell(&slot), "");
     }
 }

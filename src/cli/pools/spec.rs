@@ -7,12 +7,12 @@ use jiff::tz::TimeZone;
 use serde_json::{Map, Value};
 
 use super::checks::{Field, is_label, is_repository_glob, is_type_glob};
-use super::{keep, launch, sharing, sizing};
+use super::{keep, launch, sets, sharing, sizing};
 use crate::common::failure::Problems;
 use crate::pools::queue_name::fits_queue_name;
 use runyard_core::model::{
     ClassName, Containers, FieldError, Item, LONGEST_RUNTIME_MINUTES, LabelMode, MOST_MACHINES, PoolSpec,
-    RegisteredAhead, RegistrationMode, Replacement, ReuseWithin, TableName, UsageClass,
+    RegisteredAhead, RegistrationMode, Replacement, ReuseWithin, SetScope, TableName, UsageClass,
 };
 
 /// The attributes of a pool record that are its spec.
@@ -62,7 +62,7 @@ const LONGEST: u64 = 315_360_000;
 /// Parses these entries into specs; all errors are added to the problems.
 pub(crate) fn all(entries: &[Value], table: &TableName, problems: &mut Problems) -> Vec<PoolSpec> {
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
-    let mut specs = Vec::new();
+    let mut specs: Vec<(String, PoolSpec)> = Vec::new();
     for (i, entry) in entries.iter().enumerate() {
         let path = format!("pools[{i}]");
         let Value::Object(map) = entry else {
@@ -78,9 +78,10 @@ pub(crate) fn all(entries: &[Value], table: &TableName, problems: &mut Problems)
             let message = format!("stands in pools[{first}] too");
             problems.add(field.refuse(message, "name each class once"));
         }
-        specs.extend(one(&path, entry, map, table, problems));
+        specs.extend(one(&path, entry, map, table, problems).map(|spec| (format!("{path}."), spec)));
     }
-    specs
+    sets::shared_within(&specs).into_iter().for_each(|problem| problems.add(problem));
+    specs.into_iter().map(|(_, spec)| spec).collect()
 }
 
 fn one(
@@ -173,12 +174,22 @@ fn ahead(field: &Field<'_>) -> Result<(), FieldError> {
 }
 
 fn queue(field: &Field<'_>, problems: &mut Problems) {
-    let fix = "its keys are runLabels, maxSlots and forks";
+    let fix = "its keys are runLabels, forks, labels, scope, standing, maxSlots and unusedSeconds";
     let Some(entries) = field.entries(problems, fix) else { return };
     for (name, inner) in entries {
         let checked = match name {
             "runLabels" | "forks" => inner.flag(),
             "maxSlots" => inner.whole(1, u64::from(MOST_MACHINES)),
+            "scope" => inner.parsed::<SetScope>().map(|_| ()),
+            "standing" => inner.whole(0, u64::from(MOST_MACHINES)),
+            // Their bounds are checked with the other fields of a set.
+            "unusedSeconds" => inner.whole(1, LONGEST),
+            "labels" => {
+                for label in problems.keep(inner.elements()).into_iter().flatten() {
+                    problems.keep(label.text(1024));
+                }
+                continue;
+            }
             _ => Err(inner.refuse("is an unknown key", fix)),
         };
         problems.keep(checked);
@@ -457,7 +468,15 @@ mod tests {
             ("queue", json!({"runLabels": true, "maxSlots": 0})),
             ("queue", json!({"runLabels": true, "maxSlots": 501})),
             ("queue", json!({"runLabels": true, "forks": 1})),
-            ("queue", json!({"runLabels": true, "labels": ["a"]})),
+            ("queue", json!({"runLabels": true, "label": "a"})),
+            ("queue", json!({"labels": "a"})),
+            ("queue", json!({"labels": [], "scope": "organization"})),
+            ("queue", json!({"labels": [7], "scope": "organization"})),
+            ("queue", json!({"labels": ["a"], "scope": "enterprise"})),
+            ("queue", json!({"labels": ["a"], "scope": "organization", "standing": 501})),
+            ("queue", json!({"labels": ["a"], "scope": "organization", "unusedSeconds": "10m"})),
+            ("queue", json!({"labels": ["a"], "scope": "organization", "unusedSeconds": 0})),
+            ("queue", json!({"scope": "organization"})),
             ("colour", json!("red")),
             ("kind", json!("pool")),
         ] {
@@ -491,6 +510,26 @@ mod tests {
         assert_eq!(found("a", "secret", queue.clone()), ["pools[0].queue.runLabels"]);
         assert_eq!(found("default", "run", queue), ["pools[0].queue.runLabels"]);
         assert_eq!(found("a", "secret", json!({"runLabels": false})), [""; 0]);
+    }
+
+    #[test]
+    fn a_scale_set_is_taken_and_refused_by_the_setting_that_it_contradicts() {
+        let found = |more: Value, queue: Value| {
+            let mut spec = json!({"resourceClass": "a", "max": 5, "registrationMode": "job", "reuseWithin": "owner",
+                "repositories": ["acme/*"], "queue": {"labels": ["runyard-a", "linux"], "scope": "organization"}});
+            spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            spec["queue"].as_object_mut().unwrap().extend(queue.as_object().unwrap().clone());
+            problems_of(json!([spec])).into_iter().map(|problem| problem.field).collect::<Vec<_>>()
+        };
+        let all =
+            json!({"standing": 2, "maxSlots": 5, "unusedSeconds": 900, "runLabels": true, "forks": true});
+        assert_eq!(found(json!({}), all), [""; 0]);
+        assert_eq!(found(json!({"registrationMode": "run"}), json!({})), ["pools[0].queue.labels"]);
+        assert_eq!(found(json!({"reuseWithin": "any"}), json!({})), ["pools[0].queue.scope"]);
+        assert_eq!(found(json!({"repositories": ["acme/web"]}), json!({})), ["pools[0].repositories"]);
+        assert_eq!(found(json!({}), json!({"standing": 6})), ["pools[0].queue.standing"]);
+        assert_eq!(found(json!({}), json!({"unusedSeconds": 59})), ["pools[0].queue.unusedSeconds"]);
+        assert_eq!(found(json!({}), json!({"labels": ["linux"]})), ["pools[0].queue.labels"]);
     }
 
     #[test]

@@ -19,10 +19,10 @@ use crate::session::configured::policy;
 use crate::session::context::CliContext;
 use crate::session::verb::{Start, Verb};
 use runyard_core::decide::{Effect, Plan, Planned, Policy, Wait};
-use runyard_core::explain;
+use runyard_core::explain::{self, SetReport};
 use runyard_core::model::kind_of;
 use runyard_core::model::{
-    AheadStatus, Item, Kind, Launch, Pool, Reading, RecordId, Repository, TableName, read,
+    AheadStatus, ClassName, Item, Kind, Launch, Pool, Reading, RecordId, Repository, TableName, read,
 };
 use runyard_core::yard::{Unit, Yard};
 
@@ -227,6 +227,8 @@ fn wait_json(wait: &Wait) -> Value {
 pub(crate) struct Explained {
     pub(crate) record: RecordId,
     pub(crate) lines: Vec<String>,
+    /// The scale sets of a class.
+    pub(crate) sets: Vec<SetReport>,
 }
 
 /// Reads once; returns the explanation and all records except events.
@@ -250,11 +252,21 @@ pub(crate) async fn explained(
         }
         Selector::Instance(_) | Selector::Pool(_) | Selector::Launch(_) => about(&items, policy, now, &key),
     };
-    Ok((Explained { record: key, lines }, items))
+    let sets = key.pool().map(|class| sets_of(&items, now, class)).unwrap_or_default();
+    Ok((Explained { record: key, lines, sets }, items))
+}
+
+/// Returns the scale sets of a class.
+pub(crate) fn sets_of(items: &[Item], now: jiff::Timestamp, class: &ClassName) -> Vec<SetReport> {
+    let (yard, ..) = explain::picture(items, now);
+    explain::sets(&yard).into_iter().filter(|set| set.resource_class == *class).collect()
 }
 
 fn show(context: &mut CliContext, watch: bool, seen: &Explained, again: bool) {
-    let document = json!({"record": seen.record.to_string(), "lines": seen.lines});
+    let mut document = json!({"record": seen.record.to_string(), "lines": seen.lines});
+    if !seen.sets.is_empty() {
+        document["sets"] = json!(seen.sets);
+    }
     if context.screen.format.for_programs() {
         if watch {
             context.screen.next_document(&document);

@@ -24,6 +24,7 @@ pub fn explain(yard: &Yard, policy: &Policy, now: Now, role: Role, key: &Request
             "the operator wrote it for queued jobs with its label, and raises its count with them".into(),
         );
     }
+    lines.extend(super::sets::slot(yard, request));
     if let Some(at) = request.status.rerun_requested_at {
         lines.push(format!("a spot machine was taken back: its failed jobs are run again, decided at {at}"));
     }
@@ -116,7 +117,8 @@ pub fn machine(yard: &Yard, arn: &InstanceArn) -> Option<String> {
         (None, None, None) => instance.state().to_string(),
     };
     let holder = instance.held_by().and_then(RecordId::request);
-    let holder = holder.map_or(String::new(), |id| format!(" for {id}"));
+    let job = super::sets::job_on(tracked).map_or(String::new(), |job| format!(" ({job})"));
+    let holder = holder.map_or(String::new(), |id| format!(" for {id}{job}"));
     let until = instance.threshold.map_or(String::new(), |t| format!(", until {}", t.at));
     let said = word(tracked) + &trouble(tracked).unwrap_or_default();
     let (id, class) = (&instance.facts.instance_id, &instance.facts.resource_class);
@@ -176,6 +178,8 @@ pub fn pool(yard: &Yard, now: Now, name: &ClassName) -> Vec<String> {
         ));
     }
     lines.extend(pool.spec.queue.as_ref().map(|queue| format!("queue: {}", queue.told())));
+    let sets = super::sets(yard).into_iter().filter(|set| set.resource_class == *name);
+    lines.extend(sets.flat_map(|set| set.told()));
     lines.extend(super::sizing::told(pool, now));
     lines.extend(AheadStatus::of_pool(pool).map(|told| told.message));
     lines

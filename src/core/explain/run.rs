@@ -5,10 +5,13 @@ use crate::decide::{
     ForLabel, Limit, RunLabel, Unserved, base, ended, for_label, key_of, lacking, run_labels,
 };
 use crate::model::{
-    Asked, ClassName, PoolSpec, RecordId, Repository, Request, RequestKey, RunId, machine_of_runner, of_run,
+    Asked, ClassName, PoolSpec, RecordId, Repository, Request, RequestKey, RunId, SetPlace,
+    machine_of_runner, of_run,
 };
 use crate::ports::github::{JobState, RunState, WorkflowJob, WorkflowRun};
 use crate::yard::{Tracked, Yard, gives_back};
+
+use super::SetReport;
 
 /// The least digits of the number of a run at GitHub: shorter numbers may begin the label of a hosted runner.
 const RUN_DIGITS: usize = 8;
@@ -114,9 +117,49 @@ impl<'a> Judged<'a> {
         };
         let request = self.request_on(tracked);
         let class = tracked.instance.facts.resource_class.clone();
-        let of = request.as_ref().map_or(String::new(), |key| format!(" under request {key}"));
+        let slot = tracked.instance.held_by().and_then(RecordId::request).filter(|key| key.set().is_some());
+        let of = match (&request, slot) {
+            (Some(key), _) => format!(" under request {key}"),
+            (None, Some(slot)) => format!(", a runner of {}", self.set_of(&class, slot)),
+            (None, None) => String::new(),
+        };
         let message = format!("{does} on machine {machine} of class {class}{of}");
-        JobFate { class: Some(class), request, ..told(state, reason, message) }
+        JobFate {
+            class: Some(class),
+            request: request.or_else(|| slot.cloned()),
+            ..told(state, reason, message)
+        }
+    }
+
+    /// Names the scale set of a slot.
+    fn set_of(&self, class: &ClassName, slot: &RequestKey) -> String {
+        let place = SetPlace::repository(&slot.repository);
+        let key = Some((class.clone(), place.clone()));
+        let name = self.yard.sets().find(|set| set.key == key && set.scale_set_id == slot.set());
+        let name = name.map_or_else(|| slot.run_id.to_string(), |set| set.set_name.clone());
+        format!("scale set {name} at {place}")
+    }
+
+    /// Judges a job that a scale set serves: GitHub gives it to a set that has all of its labels.
+    fn by_set(&self, job: &WorkflowJob) -> Option<JobFate> {
+        let (repository, owner) = (self.repository.folded(), self.repository.owner());
+        let is_here =
+            |set: &&SetReport| set.place == repository.as_str() || set.place.eq_ignore_ascii_case(owner);
+        let has_labels = |set: &&SetReport| {
+            let pool = self.yard.pool(&set.resource_class);
+            let queue = pool.and_then(|pool| pool.spec.serves_sets());
+            let labels = queue.map_or(&[][..], |queue| &queue.labels);
+            !job.labels.is_empty()
+                && job.labels.iter().all(|wanted| labels.iter().any(|one| one.eq_ignore_ascii_case(wanted)))
+        };
+        let sets = super::sets(self.yard);
+        let set = sets.iter().filter(is_here).find(has_labels)?;
+        let (class, name, place) = (&set.resource_class, &set.set_name, &set.place);
+        let mut message = format!("waits for a runner of scale set {name} at {place}, of class {class}");
+        for lack in &set.lacks {
+            message.push_str(&format!("; {lack}"));
+        }
+        Some(JobFate { class: Some(class.clone()), ..told("queued", "InScaleSet", message) })
     }
 
     /// Returns the request of this run that a machine serves or served.
@@ -141,7 +184,7 @@ impl<'a> Judged<'a> {
         let own = own.map(|rest| base(rest).to_ascii_lowercase());
         match self.labels.iter().find(|label| Some(&label.name) == own.as_ref()) {
             Some(label) => self.misfit(job, label).unwrap_or_else(|| self.by_label(label)),
-            None => self.by_no_label(job, &id),
+            None => self.by_set(job).unwrap_or_else(|| self.by_no_label(job, &id)),
         }
     }
 

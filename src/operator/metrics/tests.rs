@@ -41,6 +41,9 @@ runyard_request_ready_seconds histogram resource_class,source
 runyard_requests gauge phase,resource_class
 runyard_resync_age_seconds gauge
 runyard_runner_held_back gauge
+runyard_scale_set_jobs gauge place,resource_class,state
+runyard_scale_set_listening gauge place,resource_class
+runyard_scale_set_slots gauge place,resource_class,state
 runyard_share_machines gauge resource_class,share
 runyard_share_used_seconds gauge resource_class,share
 runyard_share_waiting_requests gauge resource_class,share
@@ -72,6 +75,7 @@ async fn the_names_types_and_labels_are_the_contracts() {
     let metrics = metrics();
     metrics.class(&class("linux"));
     metrics.shares(&class("linux"), vec![share("acme/web".into(), 1)]);
+    metrics.sets(&class("linux"), &[set("acme".into(), true)]);
     metrics.failed_cleanups([("acme/web", 1)].into_iter());
     let text = metrics.render();
     let families = text.lines().filter_map(|line| line.strip_prefix("# TYPE runyard_")).map(|family| {
@@ -373,6 +377,50 @@ async fn the_oldest_waiting_request_ages_by_the_wall_clock_and_never_below_zero(
 #[tokio::test]
 async fn the_process_is_measured_too() {
     assert!(value(&metrics().render(), "process_resident_memory_bytes") > 0.0);
+}
+
+fn set(place: String, listening: bool) -> SetReport {
+    SetReport {
+        resource_class: class("linux"),
+        place,
+        set_name: "runyard-small".into(),
+        state: Some(crate::model::SetState::Listening),
+        listening,
+        condition: None,
+        statistics: crate::model::SetCounts { assigned: 5, running: 2, ..Default::default() },
+        statistics_at: None,
+        slots: crate::explain::SlotCounts { open: 4, job: 1, waiting: 2 },
+        announced: 8,
+        lacks: Vec::new(),
+    }
+}
+
+#[test]
+fn a_scale_set_has_series_while_it_is_there_and_many_share_one() {
+    let metrics = metrics();
+    metrics.class(&class("linux"));
+    let series = |text: &str| text.lines().filter(|line| line.starts_with("runyard_scale_set_")).count();
+    metrics.sets(&class("typo"), &[set("acme".into(), true)]);
+    assert_eq!(series(&metrics.render()), 0, "its class is not declared");
+    let all: Vec<SetReport> = (0..30).map(|n| set(format!("acme/r{n:02}"), n != 25)).collect();
+    metrics.sets(&class("linux"), &all);
+    let text = metrics.render();
+    assert_eq!(series(&text), 21 * 5);
+    let of = |family: &str, place: &str, state: &str| {
+        let state = if state.is_empty() { String::new() } else { format!(",state=\"{state}\"") };
+        value(
+            &text,
+            &format!("runyard_scale_set_{family}{{place=\"{place}\",resource_class=\"linux\"{state}}}"),
+        )
+    };
+    assert_eq!((of("jobs", "acme/r00", "assigned"), of("jobs", "acme/r00", "running")), (5.0, 2.0));
+    assert_eq!((of("slots", "acme/r00", "open"), of("slots", "acme/r00", "job")), (3.0, 1.0));
+    assert_eq!((of("listening", "acme/r00", ""), of("listening", "_other", "")), (1.0, 0.0));
+    assert_eq!(of("jobs", "_other", "assigned"), 50.0);
+    metrics.sets(&class("linux"), &all[..1]);
+    assert_eq!(series(&metrics.render()), 5);
+    metrics.forget(&class("linux"));
+    assert_eq!(series(&metrics.render()), 0);
 }
 
 fn share(name: String, used: u64) -> ShareReport {

@@ -9,13 +9,13 @@ use jiff::{SignedDuration, Timestamp};
 use crate::decide::{Context, effective};
 use crate::explain::{self, Pace, Place, forecast, no_end};
 use crate::ledger::Money;
-use crate::model::{ClassName, Instance, Life, RecordId, Request, RequestKey, State};
+use crate::model::{ClassName, Instance, Life, RecordId, Request, RequestKey, SetState, State};
 use crate::process::panics;
 use crate::yard::{Tracked, Unit, Yard};
 
 use super::history::{History, PhaseSpan, Timeline, holder, since};
 use super::{
-    CostStatus, EventStatus, MOST_MACHINES, MOST_POOLS, MOST_REQUESTS, MOST_SHARES, MachineStatus,
+    CostStatus, EventStatus, MOST_MACHINES, MOST_POOLS, MOST_REQUESTS, MOST_SETS, MOST_SHARES, MachineStatus,
     PoolStatus, RequestStatus, ShareStatus, Snapshot, cut, trend,
 };
 use crate::status::phase::{MachinePhase, phase};
@@ -40,7 +40,12 @@ pub fn snapshot(seen: &SnapshotInput<'_>) -> Snapshot {
     let (machines, machines_left_out) = machines(seen);
     let (requests, requests_left_out) = requests(&seen.cx);
     let mut costs = costs(&seen.cx);
-    let told = |name: &ClassName| PoolStatus { cost: costs.remove(name), ..pool(&seen.cx, name) };
+    let mut sets = sets(yard);
+    let told = |name: &ClassName| PoolStatus {
+        cost: costs.remove(name),
+        sets: sets.remove(name).unwrap_or_default(),
+        ..pool(&seen.cx, name)
+    };
     let pools: Vec<PoolStatus> = yard.classes().map(|(name, _)| name).take(MOST_POOLS).map(told).collect();
     Snapshot {
         at: seen.cx.now.wall,
@@ -104,10 +109,31 @@ fn pool(cx: &Context<'_>, name: &ClassName) -> PoolStatus {
             let told = [Some(pool.status.message.clone()), ahead].into_iter().flatten();
             cut(&told.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("; "))
         }),
+        sets: Vec::new(),
         cost: None,
         shares,
         shares_left_out,
     }
+}
+
+/// Describes the scale sets of each class in a line each: those in trouble first.
+fn sets(yard: &Yard) -> BTreeMap<ClassName, Vec<String>> {
+    let mut all = explain::sets(yard);
+    all.sort_by_key(|set| (set.listening, set.place.clone()));
+    let mut told: BTreeMap<ClassName, Vec<String>> = BTreeMap::new();
+    for set in all {
+        let lines = told.entry(set.resource_class.clone()).or_default();
+        if lines.len() < MOST_SETS {
+            let state = set.state.map_or("no record", SetState::as_str);
+            let trouble = if set.listening { "" } else { ", not listened to" };
+            let (jobs, slots) = (set.statistics.assigned, set.slots);
+            lines.push(cut(&format!(
+                "scale set {} at {}: {state}{trouble}; jobs: {jobs}; slots: {}, {} with a job",
+                set.set_name, set.place, slots.open, slots.job
+            )));
+        }
+    }
+    told
 }
 
 /// Returns the hourly cost of the live machines of each class.

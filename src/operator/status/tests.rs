@@ -379,3 +379,21 @@ fn a_machine_of_ec2_has_its_region_and_a_local_one_has_none() {
     let regions: Vec<_> = status.machines.iter().map(|machine| machine.region.as_deref()).collect();
     assert_eq!(regions, [Some("us-gov-west-1"), None]);
 }
+
+#[test]
+fn a_pool_with_scale_sets_tells_each_in_a_line() {
+    let mut serving = pool("linux", 4);
+    let queue = json!({"labels": ["runyard-small"], "scope": "organization"});
+    let more = json!({"queue": queue, "repositories": ["acme/*"], "reuseWithin": "owner", "registrationMode": "job"});
+    serving.extend(item(more));
+    let set = item(json!({
+        "pk": "queue#linux", "sk": "queue#acme", "kind": "queue", "version": 2, "setName": "runyard-small",
+        "scaleSetId": 7, "state": "Waiting", "statistics": {"assigned": 3},
+    }));
+    let status = at_once(&[serving, set], at(60));
+    let expected =
+        "scale set runyard-small at acme: Waiting, not listened to; jobs: 3; slots: 0, 0 with a job";
+    assert_eq!(status.pools[0].sets, [expected]);
+    let plain = serde_json::to_value(&at_once(&[pool("linux", 4)], at(60)).pools[0]).unwrap();
+    assert!(plain.get("sets").is_none(), "{plain}");
+}

@@ -154,6 +154,10 @@ const HIS_ORDERS: (&str, &str) =
     (LEADING, "instance#arn:aws:ec2:eu-west-1:123456789012:instance/i-00000000000000002");
 const REQUEST: (&str, &str) = (LEADING, "request#acme/web#42");
 const FOREIGN_REQUEST: (&str, &str) = (LEADING, "request#evil/web#42");
+/// Slots of a runner scale set of a repository and of its owner, and the record of a set.
+const SLOT: (&str, &str) = (LEADING, "request#acme/web#set-7");
+const OWNERS_SLOT: (&str, &str) = (LEADING, "request#acme/~#set-7");
+const SCALE_SET: (&str, &str) = (LEADING, "queue#linux");
 const POOL: (&str, &str) = (LEADING, "pool#linux");
 const LEASE: (&str, &str) = (LEADING, "lease#operator");
 
@@ -467,9 +471,16 @@ fn workflows(all: &mut Add<'_>) {
     }
     // A write that names no attribute is one IAM cannot judge.
     all(Workflow, TABLE, &[REQUEST], false, &writes);
-    for other in [FOREIGN_REQUEST, POOL, LEASE, ORDERS, HIS, (LEADING, "request#acme-evil/web#1")] {
+    let evil = (LEADING, "request#acme-evil/web#1");
+    for other in [FOREIGN_REQUEST, POOL, LEASE, ORDERS, HIS, SCALE_SET, evil] {
         all(Workflow, TABLE, &[other], false, &reads);
         all(Workflow, TABLE, &[other, wish("desired")], false, &writes);
+    }
+    // Slots are the operator's: who wrote one could end another repository's job, or hold a key before its slot.
+    for slot in [SLOT, OWNERS_SLOT] {
+        all(Workflow, TABLE, &[slot], true, &reads);
+        all(Workflow, TABLE, &[slot, wish("desired")], false, &writes);
+        all(Workflow, TABLE, &[REQUEST, slot, wish("desired")], false, &writes);
     }
     // One key of several is enough to refuse.
     all(Workflow, TABLE, &[REQUEST, FOREIGN_REQUEST, wish("desired")], false, &writes);

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use crate::output::format::plain;
 use runyard_core::model::{
     Containers, FieldError, InstanceTypes, Keep, LabelMode, LaunchTemplate, PoolSpec, RegistrationMode,
-    ReuseWithin, WriteFrom,
+    ReuseWithin, SetScope, WriteFrom,
 };
 
 /// The longest shown value, in characters.
@@ -136,6 +136,16 @@ fn widens(field: &str, old: &PoolSpec, new: &PoolSpec) -> Option<&'static str> {
             new.serves_labels().is_some() && old.serves_labels().is_none(),
             "lets jobs get machines by their label alone, without a job that asks",
         ),
+        "queue.labels" => (
+            new.set_label_beyond(old).is_some(),
+            "lets any job with such a label get a machine, and GitHub decides which: the run is no boundary between jobs \
+             of one trust domain",
+        ),
+        "queue.scope" => (
+            reaches_organization(new) && !reaches_organization(old),
+            "lets jobs of every repository of the organisation get its machines, and GitHub decides which: the run is no \
+             boundary between jobs of one trust domain",
+        ),
         "queue.forks" => {
             (forks(new) && !forks(old), "lets pull requests from forks, code of strangers, get machines")
         }
@@ -168,6 +178,14 @@ fn forgotten(field: &str, says: &Says) -> Option<&'static str> {
 /// Returns whether the class's queue admits jobs of pull requests from forks.
 fn forks(spec: &PoolSpec) -> bool {
     spec.queue.as_ref().is_some_and(|queue| queue.forks)
+}
+
+/// Returns whether jobs of all repositories of an organisation come to the class's scale sets.
+fn reaches_organization(spec: &PoolSpec) -> bool {
+    match spec.serves_sets().and_then(|queue| queue.scope) {
+        Some(SetScope::Organization) => true,
+        Some(SetScope::Repository) | None => false,
+    }
 }
 
 /// Returns whether a directory that is kept already accepts changes from more branches.
@@ -344,6 +362,34 @@ mod tests {
     }
 
     #[test]
+    fn a_scale_set_and_a_wider_one_are_marked_and_a_narrower_one_is_not() {
+        let queue = |labels: &[&str], scope: &str| json!({"queue": {"labels": labels, "scope": scope}});
+        let (none, one) = (json!({}), queue(&["small"], "repository"));
+        let two = queue(&["small", "gpu"], "repository");
+        let organization = queue(&["small"], "organization");
+        for (less, more, fields) in [
+            (none.clone(), one.clone(), &["queue.labels"][..]),
+            (none, organization.clone(), &["queue.labels", "queue.scope"]),
+            (one.clone(), two.clone(), &["queue.labels"]),
+            (one.clone(), organization.clone(), &["queue.scope"]),
+            (two, queue(&["large"], "repository"), &["queue.labels"]),
+        ] {
+            assert_eq!(told(less.clone(), more.clone(), true).1, fields, "{less} {more}");
+        }
+        assert_eq!(told(organization, one.clone(), true).1, [""; 0]);
+        assert_eq!(told(one.clone(), queue(&["SMALL"], "repository"), true).1, [""; 0]);
+        let mut slots = one.clone();
+        slots["queue"].as_object_mut().unwrap().extend([
+            ("standing".to_owned(), json!(2)),
+            ("maxSlots".to_owned(), json!(8)),
+            ("unusedSeconds".to_owned(), json!(900)),
+        ]);
+        let changed =
+            ["queue.maxSlots none → 8", "queue.standing none → 2", "queue.unusedSeconds none → 900"];
+        assert_eq!(told(one, slots, true), (changed.map(str::to_owned).to_vec(), vec![]));
+    }
+
+    #[test]
     fn dropping_launch_and_a_max_that_nobody_says_are_marked() {
         let launch = json!({"launch": {"ami": "ami-01234567", "subnetIds": ["subnet-01234567"]}});
         assert_eq!(told(launch.clone(), json!({}), true).1, ["launch.ami", "launch.subnetIds"]);
@@ -360,7 +406,8 @@ mod tests {
         let stored = json!({
             "cpu": 2, "mmem": 4096, "sharing": {"by": "repository"}, "maxUses": 5, "maxAgeSeconds": 3600,
             "jobs": {"environment": {"HTTPS_PROXY": "http://p:1"}}, "labels": ["x"], "max": 8,
-            "keep": [{"name": "cargo", "path": "/c"}], "queue": {"runLabels": true, "maxSlots": 4},
+            "keep": [{"name": "cargo", "path": "/c"}], "queue": {"runLabels": true, "maxSlots": 4,
+                "labels": ["small"], "scope": "repository", "standing": 1},
         });
         let forgets = |file: Value| -> Vec<String> {
             let changed = between(&spec(stored.clone()), &spec(file.clone()), &Says::of(&file));
@@ -372,7 +419,9 @@ mod tests {
         {
             assert!(all.iter().any(|one| one == field), "{field}: {all:?}");
         }
-        for field in ["sharing", "queue.runLabels", "queue.maxSlots"] {
+        for field in
+            ["sharing", "queue.runLabels", "queue.maxSlots", "queue.labels", "queue.scope", "queue.standing"]
+        {
             assert!(all.iter().any(|one| one.starts_with(field)), "{field}: {all:?}");
         }
         assert!(!all.iter().any(|one| one == "max"), "the file says it");

@@ -65,6 +65,7 @@ impl Verb for EditArgs {
         let written = async {
             let planned = plan(Some(&before))?;
             plan::say_concerned(context, std::slice::from_ref(&planned)).await?;
+            plan::apart(context, std::slice::from_ref(&planned)).await?;
             if self.how.dry_run {
                 show(context, std::slice::from_ref(&planned));
                 return plan::allowed(&[planned], self.how.allow_widening);

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::change::{Changed, Says, between};
 use crate::common::failure::{CliFailure, CliResult, Exit};
-use crate::pools::spec;
+use crate::pools::{sets, spec};
 use crate::session::context::{AuditEvent, CliContext, number, readable, text};
 use runyard_core::model::{ClassName, Guard, Instance, Item, Kind, Pool, PoolSpec, RecordId, Write, millis};
 use runyard_core::ports::StoreError;
@@ -41,8 +41,10 @@ impl Wanted {
             changes: changes.unwrap_or_default(),
             default_max: (!self.says.names("max")).then_some(self.spec.max),
             reuse: pool
+                .as_ref()
                 .filter(|pool| pool.spec.reuse_within != self.spec.reuse_within)
                 .map(|_| self.spec.clone()),
+            sets: adds_a_set(pool.as_ref().map(|pool| &pool.spec), &self.spec).then(|| self.spec.clone()),
             path: self.path.clone(),
         })
     }
@@ -60,6 +62,8 @@ pub(crate) struct Planned {
     default_max: Option<u32>,
     /// The spec, if the scope within which machines are reused changes.
     reuse: Option<PoolSpec>,
+    /// The spec, if it adds a scale set or a label of one.
+    sets: Option<PoolSpec>,
     path: String,
 }
 
@@ -158,6 +162,31 @@ fn concerned(spec: &PoolSpec, machines: &[Instance]) -> String {
         spec.reuse_within,
         same + wider + nobodys,
     )
+}
+
+/// Returns whether a spec adds a scale set, or a label of one, to the class.
+fn adds_a_set(old: Option<&PoolSpec>, new: &PoolSpec) -> bool {
+    let Some(old) = old else { return new.serves_sets().is_some() };
+    let known = old.set_places();
+    new.set_label_beyond(old).is_some() || new.set_places().iter().any(|place| !known.contains(place))
+}
+
+/// Refuses scale sets that share a label with those of another class of the yard.
+pub(super) async fn apart(context: &CliContext, plans: &[Planned]) -> CliResult {
+    let adding: Vec<(&str, &PoolSpec)> =
+        plans.iter().filter_map(|plan| Some((plan.path.as_str(), plan.sets.as_ref()?))).collect();
+    if adding.is_empty() {
+        return Ok(());
+    }
+    let of_another = |item: &Item| {
+        let Some(RecordId::Pool(class)) = RecordId::of(item) else { return false };
+        plans.iter().all(|plan| plan.key.pool() != Some(&class))
+    };
+    let items = context.all_that(of_another).await?;
+    let pools: Vec<Pool> = items.iter().filter_map(|item| readable(item).ok()).collect();
+    let others: Vec<&PoolSpec> = pools.iter().map(|pool| &pool.spec).collect();
+    let problems = sets::shared(&adding, &others);
+    if problems.is_empty() { Ok(()) } else { Err(CliFailure { exit: Exit::Error, problems }) }
 }
 
 /// Refuses changes that need a flag that was not given, in all pools at once.

@@ -137,6 +137,7 @@ const TEXT: &[&str] = &[
     "launch.launchTemplateId",
     "launch.volume.kmsKeyId",
     "jobs.containers",
+    "queue.scope",
     "replacement.hours",
     "replacement.timeZone",
     "sharing.by",
@@ -151,6 +152,7 @@ const TAGS: [&str; 2] = ["launch.tags.", "jobs.environment."];
 const LISTS: &[&str] = &[
     "repositories",
     "labels",
+    "queue.labels",
     "allowedInstanceTypes",
     "requestTypes",
     "launch.subnetIds",
@@ -253,6 +255,7 @@ async fn set(context: &mut CliContext, args: &SetArgs) -> CliResult<Option<Item>
     let plan = |before: Option<&Item>| changed(args, before, &table);
     let planned = plan(Some(&before))?;
     plan::say_concerned(context, std::slice::from_ref(&planned)).await?;
+    plan::apart(context, std::slice::from_ref(&planned)).await?;
     if args.how.dry_run {
         show(context, std::slice::from_ref(&planned));
         plan::allowed(&[planned], args.how.allow_widening)?;
@@ -322,6 +325,9 @@ mod tests {
             ("repositories=*", json!(["*"])),
             ("repositories=acme/*,acme/web", json!(["acme/*", "acme/web"])),
             ("labels=[gpu]", json!(["gpu"])),
+            ("queue.labels=runyard-small,linux", json!(["runyard-small", "linux"])),
+            ("queue.scope=organization", json!("organization")),
+            ("queue.standing=2", json!(2)),
             ("launch.ami=ami-0123456789abcdef0", json!("ami-0123456789abcdef0")),
             ("schedules=[{cron: '0 8 * * *', desired: 2}]", json!([{"cron": "0 8 * * *", "desired": 2}])),
         ] {

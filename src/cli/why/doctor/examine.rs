@@ -1,6 +1,8 @@
 //! Finds contradictions among all records of one moment; a pure function. Records are read one after another, so a
 //! finding may be out of date: every repair is conditional on the record that was read.
 
+mod sets;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -44,6 +46,7 @@ struct Records {
     launches: Vec<Launch>,
     classes: BTreeSet<String>,
     pools: Vec<Pool>,
+    sets: Vec<SetRecord>,
     operator: Option<Lease>,
 }
 
@@ -68,6 +71,7 @@ pub(crate) fn examine(items: &[Item], now: Timestamp, patience: Duration) -> Vec
     for launch in &records.launches {
         one_launch(launch, &late, &mut findings);
     }
+    findings.extend(sets::look(&records.pools, &records.sets, &late));
     findings
 }
 
@@ -92,7 +96,7 @@ fn sort(items: &[Item], findings: &mut Vec<Finding>) -> Records {
                     records.operator = Some(r);
                 }
             }),
-            Kind::Queue => keep(item, findings, |_, _: SetRecord| {}),
+            Kind::Queue => keep(item, findings, |_, r| records.sets.push(r)),
             Kind::Event => keep(item, findings, |_, _: Event| {}),
         }
     }

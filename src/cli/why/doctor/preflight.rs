@@ -78,18 +78,26 @@ pub(super) async fn look(
             let known = if known.is_empty() { repositories(pool, &requests) } else { known };
             let record = pool.key().to_string();
             add(&record, vec![registered_ahead(&pool.spec, settings.scope)]);
-            if known.is_empty() {
+            let places = pool.spec.set_places();
+            if known.is_empty() && places.is_empty() {
                 let why = "no repository of the class is known yet";
                 let check = Check::unchecked("GitHub", why, "name one with --repository OWNER/REPO");
                 add(&record, vec![check]);
             }
+            let group = Some(pool.spec.runner_group.as_str()).filter(|group| !group.is_empty());
             let mut scopes = BTreeSet::new();
             for repository in &known {
                 let scope = scope(repository, settings.scope);
                 if scopes.insert(scope.clone()) {
-                    let group = Some(pool.spec.runner_group.as_str()).filter(|group| !group.is_empty());
                     let named = Some((repository.owner(), repository.name()));
                     add(&record, github.preflight(&scope, group, named).await);
+                }
+            }
+            // A set is where its class says, whatever `github.scope` says of other runners.
+            for place in &places {
+                let scope = Scope::of_slots(place.of_slots());
+                if scopes.insert(scope.clone()) {
+                    add(&record, github.preflight(&scope, group, None).await);
                 }
             }
         }

@@ -168,3 +168,39 @@ fn a_job_that_runs_or_ran_is_told_with_its_machine() {
         assert_eq!(fate(&scene, job(&["41"], JobState::Succeeded, runner)).message, said);
     }
 }
+
+/// A class `linux` with a scale set of organisation `acme`.
+fn with_a_set() -> Scene {
+    let queue = json!({"labels": ["runyard-small", "x64"], "scope": "organization"});
+    let spec = json!({"repositories": ["acme/*"], "reuseWithin": "owner", "registrationMode": "job", "queue": queue});
+    Scene::with(spec)
+}
+
+#[test]
+fn a_queued_job_with_the_labels_of_a_scale_set_waits_for_one_of_its_runners() {
+    let scene = with_a_set();
+    for labels in [&["RUNYARD-small"][..], &["runyard-small", "x64"]] {
+        let told = fate(&scene, job(labels, JobState::Queued, None));
+        assert_eq!((told.reason, told.class.unwrap().as_str()), ("InScaleSet", "linux"), "{labels:?}");
+        let expected = "waits for a runner of scale set runyard-small at acme, of class linux; no operator has begun with it";
+        assert_eq!(told.message, expected);
+    }
+    let more = job(&["runyard-small", "gpu"], JobState::Queued, None);
+    assert_eq!(fate(&scene, more).reason, "HostedRunner", "the set lacks a label");
+}
+
+#[test]
+fn a_job_on_a_slots_machine_is_told_with_its_class_and_its_set() {
+    let mut scene = with_a_set();
+    let slot = crate::model::RequestKey {
+        repository: Repository::of_organization("acme").unwrap(),
+        run_id: RunId::parse("set-7").unwrap(),
+        ..ask("41")
+    };
+    scene.add(machine("i-1").running(&slot));
+    let runner = runner_name(&ClaimId::of(&id("i-1"), 5), 1);
+    let told = fate(&scene, job(&["runyard-small"], JobState::Active, Some(&runner)));
+    assert_eq!((told.reason, told.class.as_ref().unwrap().as_str()), ("Runs", "linux"));
+    assert_eq!(told.message, "runs on machine i-1 of class linux, a runner of scale set set-7 at acme");
+    assert_eq!(told.request, Some(slot));
+}

@@ -76,8 +76,12 @@ impl Queue {
         let Some(scope) = self.scope.filter(|_| !self.labels.is_empty()) else { return labels };
         let standing =
             if self.standing == 0 { String::new() } else { format!(", {} standing", self.standing) };
+        let unused = match self.unused_seconds {
+            UNUSED_SECONDS => String::new(),
+            seconds => format!(", unused for {seconds} s"),
+        };
         let set = format!(
-            "scale set {} of each {scope}, at most {} machines{standing}",
+            "scale set {} of each {scope}, at most {} machines{standing}{unused}",
             self.labels.join(", "),
             self.max_slots
         );
@@ -184,6 +188,12 @@ mod tests {
         assert_eq!(told(serde_json::json!({"maxSlots": 8})), "no run labels");
         let set = serde_json::json!({"labels": ["runyard-small"], "scope": "repository", "standing": 2, "maxSlots": 8});
         assert_eq!(told(set), "scale set runyard-small of each repository, at most 8 machines, 2 standing");
+        let patient =
+            serde_json::json!({"labels": ["small", "linux"], "scope": "organization", "unusedSeconds": 900});
+        assert_eq!(
+            told(patient),
+            "scale set small, linux of each organization, at most 500 machines, unused for 900 s"
+        );
     }
 
     #[test]

@@ -1,17 +1,22 @@
 //! Which runner scale sets a class has at GitHub, and which classes can have one.
 
+use std::ops::RangeInclusive;
+
 use super::queue::Queue;
 use super::{LabelMode, PoolSpec};
 use crate::model::record::bounds::MOST_MACHINES;
 use crate::model::record::field::FieldError;
 use crate::model::record::ids::Repository;
 use crate::model::record::state::{RegistrationMode, ReuseWithin, words};
+use crate::model::record::time::Seconds;
 use crate::model::scale_set::SetPlace;
 
 /// Most labels of a set.
 const MOST_LABELS: usize = 10;
 /// Longest label of a set, in characters.
 const LONGEST_LABEL: usize = 100;
+/// How long an unused runner may be let wait, in seconds. A shorter time would end runners that a job is on its way to.
+const UNUSED_SECONDS: RangeInclusive<Seconds> = 60..=86_400;
 /// The labels of GitHub and of Runyard that sets of several classes may share: they choose no set by themselves.
 const SHARED: [&str; 5] = ["self-hosted", "linux", "x64", "arm64", "runyard"];
 
@@ -30,6 +35,16 @@ impl PoolSpec {
     #[must_use]
     pub fn serves_sets(&self) -> Option<&Queue> {
         self.queue.as_ref().filter(|queue| !queue.labels.is_empty())
+    }
+
+    /// Returns a label of the class's scale sets that those of another spec of it do not have.
+    #[must_use]
+    pub fn set_label_beyond(&self, other: &Self) -> Option<&str> {
+        let known = |label: &&String| {
+            let theirs = other.serves_sets().map(|queue| queue.labels.iter());
+            theirs.into_iter().flatten().any(|one| one.eq_ignore_ascii_case(label))
+        };
+        self.serves_sets()?.labels.iter().find(|label| !known(label)).map(String::as_str)
     }
 
     /// Returns where the class has its scale sets.
@@ -64,9 +79,15 @@ impl PoolSpec {
     /// # Errors
     /// Names the setting that they contradict.
     pub(super) fn check_sets(&self) -> Result<(), FieldError> {
-        let Some(queue) = self.serves_sets() else { return Ok(()) };
         let refuse = |field: &'static str, value: &str, message: &'static str, fix: &'static str| {
             Err(FieldError::new(field, value, message, fix))
+        };
+        let Some(queue) = self.serves_sets() else {
+            let scope = self.queue.as_ref().and_then(|queue| queue.scope);
+            return scope.map_or(Ok(()), |scope| {
+                let fix = "add queue.labels, such as [runyard-small], or leave queue.scope out";
+                refuse("queue.scope", &scope.to_string(), "says where scale sets are, and there is none", fix)
+            });
         };
         if queue.labels.len() > MOST_LABELS {
             let count = queue.labels.len().to_string();
@@ -165,6 +186,10 @@ impl PoolSpec {
                 "use 1 to 500",
             );
         }
+        if !UNUSED_SECONDS.contains(&queue.unused_seconds) {
+            let seconds = queue.unused_seconds.to_string();
+            return refuse("queue.unusedSeconds", &seconds, "not within 60 to 86400", "use 60 to 86400");
+        }
         if queue.standing > queue.max_slots.min(self.max) {
             let standing = queue.standing.to_string();
             return refuse(
@@ -237,6 +262,9 @@ mod tests {
             (queue(json!({"scope": "repository"})), "queue.scope"),
             (queue(json!({"standing": 9, "maxSlots": 8})), "queue.standing"),
             (queue(json!({"maxSlots": 0})), "queue.maxSlots"),
+            (queue(json!({"unusedSeconds": 59})), "queue.unusedSeconds"),
+            (queue(json!({"unusedSeconds": 86_401})), "queue.unusedSeconds"),
+            (json!({"queue": {"scope": "organization"}}), "queue.scope"),
         ] {
             let checked = spec(more.clone()).check_queue();
             assert_eq!(checked.map_err(|error| error.field), Err(field.into()), "{more}");

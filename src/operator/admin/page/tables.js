@@ -33,6 +33,7 @@ function drawPool(row, pool) {
   stands.replaceChildren();
   if (status.length > 0) stands.append(element("strong", status.join(", "), "warn"), " ");
   if (pool.message) stands.append(prose(pool.message, "span"));
+  for (const set of pool.sets || []) stands.append(element("p", set, set.includes("not listened to") ? "warn" : "soft"));
   if (pool.cost) stands.append(element("p", cost(pool.cost), "soft"));
   if (pool.shares) stands.append(drawShares(pool));
 }

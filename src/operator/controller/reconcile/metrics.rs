@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::controller::measure;
 use crate::controller::records::ledger;
 use crate::decide::{Change, Planned, effective, first_end};
-use crate::explain;
+use crate::explain::{self, SetReport};
 use crate::metrics::{OTHER, Source};
 use crate::model::history::MachineLine;
 use crate::model::{ClassName, ConditionType, Event, EventType, Instance, Life, Phase, Pool, Request, State};
@@ -174,12 +174,17 @@ impl Loop {
         metrics.failed_cleanups(self.yard.failed_clean_ups(self.ports.clock.now()));
         let mut counts = self.count_requests();
         let ending = self.ends();
+        let mut sets: BTreeMap<ClassName, Vec<SetReport>> = BTreeMap::new();
+        for set in explain::sets(&self.yard) {
+            sets.entry(set.resource_class.clone()).or_default().push(set);
+        }
         for (name, class) in self.yard.classes() {
             if class.pool.is_none() && class.live() == 0 {
                 metrics.forget(name);
                 continue;
             }
             self.gauge_class(name, class, ending.get(name).copied().unwrap_or(0));
+            metrics.sets(name, sets.get(name).map_or(&[], Vec::as_slice));
             for phase in Phase::ALL {
                 let n = counts.phases.remove(&(name.as_str(), *phase)).unwrap_or(0);
                 metrics.requests(name.as_str(), *phase, n);
