@@ -30,7 +30,7 @@ pub use runs::is_over;
 pub use runs::queued::{ForLabel, Limit, Needed, RunLabel, Unserved, Wanted, for_label, key_of, run_labels};
 pub(crate) use runs::queued::{base, ended, lacking};
 pub use runs::rerun::{Rerun, failed_with, rerun};
-pub use runs::sets::{Missed, SetSlot, SetStep, SetView, Slots};
+pub use runs::sets::{Missed, SetClass, SetSlot, SetStep, SetView, Slots};
 pub use schedule::{Ahead, Effective, ahead, check as check_schedule, effective};
 
 pub(crate) use capacity::idle_lack;

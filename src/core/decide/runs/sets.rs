@@ -139,13 +139,35 @@ pub struct SetStep {
     pub unwanted: Vec<RequestKey>,
 }
 
+/// What the class of a set says of it.
+#[derive(Clone, Copy, Debug)]
+pub enum SetClass<'a> {
+    /// The class has the set.
+    Serves(&'a PoolSpec),
+    /// Nobody can say: its record cannot be read, or is no spec that a set can follow. What there is stays.
+    Held,
+    /// The class does not have the set any more.
+    Dropped,
+}
+
+impl<'a> SetClass<'a> {
+    /// Returns the spec of a class that has the set.
+    #[must_use]
+    pub const fn spec(self) -> Option<&'a PoolSpec> {
+        match self {
+            Self::Serves(spec) => Some(spec),
+            Self::Held | Self::Dropped => None,
+        }
+    }
+}
+
 /// A set and its class.
 #[derive(Clone, Copy, Debug)]
 pub struct SetView<'a> {
     /// Its record.
     pub record: &'a SetRecord,
-    /// Its class; none where the class does not serve the set any more.
-    pub spec: Option<&'a PoolSpec>,
+    /// What its class says of it.
+    pub class: SetClass<'a>,
     /// Its slots.
     pub slots: &'a Slots,
 }
@@ -159,12 +181,12 @@ struct Level {
 impl SetView<'_> {
     /// Returns the most slots that the class gives the set.
     fn most(&self) -> u32 {
-        let queue = self.spec.and_then(|spec| Some((spec.serves_sets()?, spec.max)));
+        let queue = self.class.spec().and_then(|spec| Some((spec.serves_sets()?, spec.max)));
         queue.map_or(0, |(queue, max)| queue.max_slots.min(max))
     }
 
     fn is_paused(&self) -> bool {
-        self.spec.is_none_or(|spec| spec.paused)
+        self.class.spec().is_none_or(|spec| spec.paused)
     }
 
     fn open(&self) -> u32 {
@@ -248,10 +270,16 @@ impl SetView<'_> {
     }
 
     fn level(&self, counts: &SetCounts, stuck: bool) -> Level {
-        let standing = self.spec.and_then(PoolSpec::serves_sets).map_or(0, |queue| queue.standing);
+        let standing = self.class.spec().and_then(PoolSpec::serves_sets).map_or(0, |queue| queue.standing);
         let jobs = if stuck { self.have_jobs() } else { counts.assigned };
         let target = jobs.saturating_add(standing).min(self.most());
-        Level { open: self.open(), target: if self.spec.is_some() { target } else { 0 } }
+        let open = self.open();
+        let target = match self.class {
+            SetClass::Serves(_) => target,
+            SetClass::Held => open,
+            SetClass::Dropped => 0,
+        };
+        Level { open, target }
     }
 
     /// Returns how many slots are made: at once for jobs that came, and otherwise for what two answers in a row lack.
@@ -275,7 +303,7 @@ impl SetView<'_> {
         let surplus = level.open.saturating_sub(level.target);
         let believed = surplus.min(missed.surplus) as usize;
         missed.surplus = surplus;
-        let queue = self.spec.and_then(PoolSpec::serves_sets);
+        let queue = self.class.spec().and_then(PoolSpec::serves_sets);
         let patience = queue.map_or(Duration::ZERO, |queue| Duration::from_secs(queue.unused_seconds));
         let free = || self.slots.open.iter().filter(|slot| slot.wanted && !slot.has_job);
         let mut waiting: Vec<&SetSlot> =
@@ -284,7 +312,9 @@ impl SetView<'_> {
         let unserved = free().filter(|slot| slot.waits && slot.ready_at.is_none());
         let surplus: Vec<&SetSlot> = unserved.chain(waiting).take(believed).collect();
         // One that waits for long gives way to a new one, so that a job that comes has its whole runtime.
-        let aged = free().find(|slot| slot.ready_at.is_some_and(|at| after(at, STANDS) <= now));
+        let aged = free()
+            .filter(|_| queue.is_some())
+            .find(|slot| slot.ready_at.is_some_and(|at| after(at, STANDS) <= now));
         surplus
             .into_iter()
             .chain(aged)

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::controller::ordered_watch;
 use crate::controller::records::events::Events;
-use crate::decide::Slots;
+use crate::decide::{SetClass, Slots};
 use crate::model::{ClassName, PoolSpec, SetPlace, SetRecord, SetState};
 use crate::ports::{Clock, Entropy, ScaleSets, Store};
 use crate::yard::Yard;
@@ -38,8 +38,10 @@ pub(super) type SetKey = (ClassName, SetPlace);
 /// What the loop knows of scale sets.
 #[derive(Default)]
 pub(crate) struct Known {
-    /// The classes that have sets.
-    pub(super) classes: BTreeMap<ClassName, PoolSpec>,
+    /// Whether the loop has read the whole table: before that, a class that it does not know may be there.
+    complete: bool,
+    /// The classes, if any of them has a set or had one.
+    classes: BTreeMap<ClassName, PoolSpec>,
     /// The records of the sets.
     pub(super) records: BTreeMap<SetKey, SetRecord>,
     /// The slots of each set.
@@ -49,35 +51,46 @@ pub(crate) struct Known {
 impl Known {
     /// Collects the classes, sets and slots of the yard.
     pub(crate) fn of(yard: &Yard) -> Self {
-        let specs = yard.classes().filter_map(|(_, class)| class.pool.as_ref()).map(|pool| &pool.spec);
-        let serving = specs.filter(|spec| spec.serves_sets().is_some() && spec.check_queue().is_ok());
-        let classes: BTreeMap<ClassName, PoolSpec> =
-            serving.map(|spec| (spec.resource_class.clone(), spec.clone())).collect();
-        let records: BTreeMap<SetKey, SetRecord> = yard
-            .sets()
-            .map(|set| (set.key.clone(), set))
-            .filter_map(|(key, set)| Some((key?, set.clone())))
-            .collect();
-        let slots = if records.is_empty() { BTreeMap::new() } else { Slots::all(yard) };
-        Self { classes, records, slots }
+        let specs = || yard.classes().filter_map(|(_, class)| class.pool.as_ref()).map(|pool| &pool.spec);
+        let records: BTreeMap<SetKey, SetRecord> =
+            yard.sets().filter_map(|set| Some((set.key.clone()?, set.clone()))).collect();
+        let mut known = Self { complete: yard.listed.is_some(), records, ..Self::default() };
+        if known.records.is_empty() && !specs().any(|spec| spec.serves_sets().is_some()) {
+            return known;
+        }
+        known.classes = specs().map(|spec| (spec.resource_class.clone(), spec.clone())).collect();
+        if !known.records.is_empty() {
+            known.slots = Slots::all(yard);
+        }
+        known
     }
 
-    /// Returns the spec of a set's class, if the class serves the set. Of two classes with sets of the same labels, the
-    /// first by name does.
-    pub(super) fn spec(&self, (class, place): &SetKey) -> Option<&PoolSpec> {
-        let spec = self.classes.get(class).filter(|spec| spec.set_places().contains(place))?;
+    /// Returns what the class of a set says of it; none where the class is not known. Of two classes with sets of one
+    /// label the first by name has its set.
+    pub(super) fn class(&self, (class, place): &SetKey) -> Option<SetClass<'_>> {
+        let spec = self.classes.get(class)?;
+        if spec.check_queue().is_err() {
+            return Some(SetClass::Held);
+        }
+        if !spec.set_places().contains(place) {
+            return Some(SetClass::Dropped);
+        }
         let first =
             |other: &PoolSpec| other.resource_class < *class && spec.shares_a_set_label(other).is_some();
-        (!self.classes.values().any(first)).then_some(spec)
+        let taken = self.classes.values().any(first);
+        Some(if taken { SetClass::Held } else { SetClass::Serves(spec) })
     }
 
     /// Returns the sets that need a listener: those that classes serve, and those that are not gone yet.
     fn sets(&self) -> BTreeSet<SetKey> {
-        let served = self
+        if !self.complete {
+            return BTreeSet::new();
+        }
+        let places = self
             .classes
             .values()
             .flat_map(|spec| spec.set_places().into_iter().map(|place| (spec.resource_class.clone(), place)));
-        let served = served.filter(|key| self.spec(key).is_some());
+        let served = places.filter(|key| matches!(self.class(key), Some(SetClass::Serves(_))));
         let left = self.records.iter().filter(|(_, record)| record.state != SetState::Gone);
         served.chain(left.map(|(key, _)| key.clone())).collect()
     }

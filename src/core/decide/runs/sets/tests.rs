@@ -37,7 +37,8 @@ impl Set {
     }
 
     fn view(&self) -> SetView<'_> {
-        SetView { record: &self.record, spec: self.spec.as_ref(), slots: &self.slots }
+        let class = self.spec.as_ref().map_or(SetClass::Dropped, SetClass::Serves);
+        SetView { record: &self.record, class, slots: &self.slots }
     }
 
     /// Takes in an answer, and makes what it says; returns how many slots were made and which became unwanted.
@@ -235,4 +236,20 @@ fn counts_that_no_runner_gets_a_job_of_are_not_believed_after_ten_minutes() {
     assert_eq!(set.record.conditions[0].reason, "CountsStuck");
     assert_eq!(set.assigns(1, 6, 800), 1, "a job that comes gets its slot");
     assert!(set.record.conditions.is_empty());
+}
+
+#[test]
+fn nothing_is_made_and_nothing_ends_while_nobody_knows_what_the_class_says() {
+    let mut set = Set::of(json!({}));
+    assert_eq!(set.assigns(2, 2, 0), 2);
+    set.ready(10);
+    let counts = Some(Statistics::default());
+    let message = set.message(3, 5);
+    let view = SetView { class: SetClass::Held, ..set.view() };
+    assert_eq!(view.capacity(), 2);
+    let mut missed = Missed::default();
+    for seconds in [20, 70, 5 * 3600] {
+        let step = view.step(Some(&message), counts, &mut missed, at(seconds));
+        assert_eq!((step.make.len(), step.unwanted.len()), (0, 0));
+    }
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
-use crate::decide::{Missed, SetView};
-use crate::model::{PoolSpec, RequestKey, SetRecord, SetState, Uid, slot_number};
+use crate::decide::{Missed, SetClass, SetView};
+use crate::model::{Pool, PoolSpec, RequestKey, SetRecord, SetState, Uid, slot_number};
 use crate::ports::StoreError;
 use crate::ports::github::Scope;
 use crate::ports::scale_sets::{JobNews, Message, ScaleSet, ScaleSetError, Session, SetSpec, Statistics};
@@ -114,10 +114,10 @@ impl Listener {
 
     async fn listen(&mut self, stop: &CancellationToken) -> Result<Ended, Problem> {
         let Some(known) = self.shared.known().await else { return Ok(Ended::Stopped) };
-        let spec = known.spec(&self.key).cloned();
-        let labels = spec.as_ref().and_then(PoolSpec::serves_sets).map_or(&[][..], |queue| &queue.labels);
+        let class = self.class_of(&known).await?;
+        let labels = class.spec().and_then(PoolSpec::serves_sets).map_or(&[][..], |queue| &queue.labels);
         self.record = self.read(labels).await?;
-        if let Some(spec) = &spec {
+        if let Some(spec) = class.spec() {
             self.ensure(spec).await?;
         }
         let Some(id) = self.record.scale_set_id else {
@@ -137,7 +137,7 @@ impl Listener {
                 return Err(error.into());
             }
             // The set of a class that is gone was deleted by a person, or by another operator.
-            Err(ScaleSetError::NotFound(_)) if spec.is_none() => {
+            Err(ScaleSetError::NotFound(_)) if matches!(class, SetClass::Dropped) => {
                 self.state(SetState::Gone).await?;
                 return Ok(Ended::Gone);
             }
@@ -153,6 +153,15 @@ impl Listener {
             self.state(SetState::Gone).await?;
         }
         ended
+    }
+
+    /// Returns what the class says of the set. A class that the loop does not know is gone once a read proves it.
+    async fn class_of<'a>(&self, known: &'a Known) -> Result<SetClass<'a>, StoreError> {
+        if let Some(class) = known.class(&self.key) {
+            return Ok(class);
+        }
+        let there = self.shared.store.get(&Pool::key_of(&self.key.0)).await?.is_some();
+        Ok(if there { SetClass::Held } else { SetClass::Dropped })
     }
 
     /// Makes sure that the set is at GitHub as its class wants it.
@@ -245,18 +254,22 @@ impl Listener {
         message: Option<&Message>,
         counts: Option<Statistics>,
     ) -> Result<Next, Problem> {
-        let spec = known.spec(&self.key);
-        let labels = spec.and_then(PoolSpec::serves_sets).map(|queue| &queue.labels);
+        let class = self.class_of(known).await?;
+        let labels = class.spec().and_then(PoolSpec::serves_sets).map(|queue| &queue.labels);
         if labels.is_some_and(|labels| *labels != self.record.labels) {
             return Ok(Next::Ended(Ended::Changed));
         }
-        self.state(if spec.is_some() { SetState::Listening } else { SetState::Draining }).await?;
+        self.state(match class {
+            SetClass::Serves(_) | SetClass::Held => SetState::Listening,
+            SetClass::Dropped => SetState::Draining,
+        })
+        .await?;
         let of = (self.key.1.clone(), session.set);
         let mut slots = known.slots.get(&of).cloned().unwrap_or_default();
         self.made.retain(|key| slot_number(key).is_some_and(|number| number > slots.highest));
         slots.add_made(&self.made);
         let record = self.record.clone();
-        let view = SetView { record: &record, spec, slots: &slots };
+        let view = SetView { record: &record, class, slots: &slots };
         let capacity = view.capacity();
         if let Some(message) = message {
             self.acquire(session, message).await?;
@@ -272,7 +285,7 @@ impl Listener {
         for key in former.flat_map(|(_, slots)| slots.free()) {
             self.unwant(key).await?;
         }
-        if spec.is_none() && slots.open.is_empty() && made.is_empty() {
+        if matches!(class, SetClass::Dropped) && slots.open.is_empty() && made.is_empty() {
             return Ok(Next::Ended(Ended::Gone));
         }
         Ok(Next::Wait { capacity })

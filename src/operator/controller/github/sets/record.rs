@@ -76,7 +76,17 @@ impl Listener {
         let now = self.shared.clock.now();
         let slots =
             make.iter().map(|key| Request::slot_of_set(key, &class, self.uid(), now).creating()).collect();
-        self.write_with(next, slots).await?;
+        let (number, written) = (next.next_slot, self.write_with(next, slots).await);
+        if let Err(StoreError::Refused { refusals }) = &written
+            && refusals
+                .iter()
+                .any(|refusal| refusal.current.is_some() && make.iter().any(|key| refusal.key == *key))
+        {
+            // Somebody wrote a record under the key of a slot; its number is not used.
+            let skipped = SetRecord { next_slot: number, ..self.record.clone() };
+            self.write(skipped).await?;
+        }
+        written?;
         if let (Some(first), Some(last)) = (make.first(), make.last()) {
             let message = format!(
                 "{} of scale set {}: {} to {}",
@@ -114,7 +124,13 @@ impl Listener {
     /// Notes how far the set is; a change is an event on its class.
     pub(super) async fn state(&mut self, state: SetState) -> Result<(), StoreError> {
         let mut next = self.record.clone();
-        if next.state == state && next.conditions.iter().all(|one| one.status) {
+        // Only who reads messages has no trouble.
+        let reads = match state {
+            SetState::Listening | SetState::Draining => true,
+            SetState::Ensuring | SetState::Waiting | SetState::Gone => false,
+        };
+        let troubled = next.conditions.iter().any(|one| !one.status);
+        if next.state == state && !(reads && troubled) {
             return Ok(());
         }
         next.state = state;
@@ -125,7 +141,9 @@ impl Listener {
             SetState::Draining => "ends: its class does not serve it any more",
             SetState::Gone => "was deleted at GitHub",
         };
-        next.conditions.retain(|one| one.condition_type != ConditionType::Listening);
+        if reads {
+            next.conditions.retain(|one| one.status);
+        }
         self.write(next).await?;
         let told = format!("scale set {} at {} {message}", self.record.set_name, self.key.1);
         self.report(EventType::Normal, &format!("Set{state}"), told);
