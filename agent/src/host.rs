@@ -34,7 +34,7 @@ pub use crate::host::jail::kept_mount::KeptMount;
 pub(crate) use crate::host::jail::network::has_ipv6;
 use crate::host::package::unpacked::Slot;
 use crate::host::runner::ahead::Prepared;
-pub use crate::host::runner::refusal::job_started;
+pub use crate::host::runner::hook::job_started;
 pub(crate) use crate::host::users::bounds::MACHINE_INOTIFY;
 pub use crate::host::users::group::JobGroup;
 use crate::host::users::ids::Ids;

@@ -1,4 +1,6 @@
 //! Tasks and their outcomes: the interface between the pure step, which decides, and the executor, which acts.
+//!
+//! Over 400 lines: each task and each outcome has its line and its meaning.
 
 use std::fmt;
 

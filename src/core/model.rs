@@ -34,11 +34,10 @@ pub use machine::variable::variable_refusal;
 pub use pool::drift::{drift, launch_digest, pool_launch_digest};
 pub use pool::launch_template::{LaunchTemplate, PinnedImage, Volume};
 pub use pool::place::AheadPlace;
-pub use pool::queue::{Queue, of_run};
+pub use pool::queue::{Queue, SetScope, of_run};
 pub use pool::registered_ahead::{AheadOff, AheadStatus, RegisteredAhead};
 pub use pool::replacement::{Hours, Replacement};
 pub use pool::selector::{InstanceTypes, matches};
-pub use pool::sets::SetScope;
 pub use pool::sharing::{
     HalfLife, MOST_GLOBS, MOST_RESERVE, MOST_WEIGHT, Priority, Quota, SHARES_NAMED, ShareBy, Sharing, Usage,
     YardSharing, closest,
@@ -62,6 +61,7 @@ pub use record::ids::{
 };
 pub use record::item::{AttributeValue, Item, text_of, time_of};
 pub use record::lease::Lease;
+pub use record::set_place::SetPlace;
 pub use record::slot::Slot;
 #[doc(hidden)]
 pub use record::state::words;
@@ -76,5 +76,5 @@ pub use request::{
     Request, Status, TIMEOUT_SECONDS, UNWATCHED_RUNTIME_MINUTES, WATCHED_RUNTIME_MINUTES, claim_of_runner,
     label, machine_of_runner, release, runner_name,
 };
-pub use scale_set::{SetCounts, SetPlace, SetRecord, SetState, slot_number};
+pub use scale_set::{SetCounts, SetRecord, SetState, slot_number};
 pub use timing::Timing;

@@ -5,6 +5,7 @@
 pub(crate) mod ahead;
 mod ending;
 mod freeze;
+pub(crate) mod hook;
 pub(crate) mod open;
 pub(crate) mod refusal;
 mod slot;

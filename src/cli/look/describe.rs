@@ -17,9 +17,9 @@ use crate::output::format::plain;
 use crate::output::json as documents;
 use crate::output::screen::Screen;
 use crate::output::table::{distance, indented};
+use crate::pools::sets::sets_of;
 use crate::session::context::CliContext;
 use crate::session::verb::{Start, Verb};
-use crate::why::plan_explain::sets_of;
 use runyard_core::model::{Asked, Queue, RecordId, Repository};
 
 /// Tells everything about one record.

@@ -1,7 +1,14 @@
 //! Do the scale sets of two classes share a label at one owner? GitHub would choose between their machines by itself, so
 //! only one of the two classes may have it.
 
-use runyard_core::model::{FieldError, PoolSpec};
+use runyard_core::explain::{self, SetReport};
+use runyard_core::model::{ClassName, FieldError, Item, PoolSpec};
+
+/// Returns the scale sets of a class.
+pub(crate) fn sets_of(items: &[Item], now: jiff::Timestamp, class: &ClassName) -> Vec<SetReport> {
+    let (yard, ..) = explain::picture(items, now);
+    explain::sets(&yard).into_iter().filter(|set| set.resource_class == *class).collect()
+}
 
 /// Returns a refusal for each spec whose scale sets share a label with those of one of the others. A spec comes with the
 /// prefix of its fields' names.

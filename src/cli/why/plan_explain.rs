@@ -15,6 +15,7 @@ use crate::input::run::repository_hint;
 use crate::input::selector::Selector;
 use crate::input::what::OneArgs;
 use crate::output::format::plain;
+use crate::pools::sets::sets_of;
 use crate::session::configured::policy;
 use crate::session::context::CliContext;
 use crate::session::verb::{Start, Verb};
@@ -22,7 +23,7 @@ use runyard_core::decide::{Effect, Plan, Planned, Policy, Wait};
 use runyard_core::explain::{self, SetReport};
 use runyard_core::model::kind_of;
 use runyard_core::model::{
-    AheadStatus, ClassName, Item, Kind, Launch, Pool, Reading, RecordId, Repository, TableName, read,
+    AheadStatus, Item, Kind, Launch, Pool, Reading, RecordId, Repository, TableName, read,
 };
 use runyard_core::yard::{Unit, Yard};
 
@@ -254,12 +255,6 @@ pub(crate) async fn explained(
     };
     let sets = key.pool().map(|class| sets_of(&items, now, class)).unwrap_or_default();
     Ok((Explained { record: key, lines, sets }, items))
-}
-
-/// Returns the scale sets of a class.
-pub(crate) fn sets_of(items: &[Item], now: jiff::Timestamp, class: &ClassName) -> Vec<SetReport> {
-    let (yard, ..) = explain::picture(items, now);
-    explain::sets(&yard).into_iter().filter(|set| set.resource_class == *class).collect()
 }
 
 fn show(context: &mut CliContext, watch: bool, seen: &Explained, again: bool) {

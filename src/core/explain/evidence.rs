@@ -1,5 +1,7 @@
 //! Collects the messages about a failed record and its related records: a request with its machines, launches and
 //! class; a machine with its agent and request; a class with its machines that ended badly.
+//!
+//! Over 400 lines: each kind of record has its arm in each question.
 
 use jiff::{SignedDuration, Timestamp};
 

@@ -1,6 +1,8 @@
 //! Processes observations: each updates the images and the indexes and returns the units that must be judged again.
 //! Observations are hints with a version and, for reads, the moment at which the read began: an older image never
 //! replaces a newer one, and a record created anew under the same key is another record.
+//!
+//! Over 400 lines: each kind of observation has its arm.
 
 mod ahead;
 mod github;

@@ -13,5 +13,6 @@ pub(crate) mod run_check;
 pub(crate) mod runner_gc;
 pub(crate) mod runs;
 pub(crate) mod sets;
+mod site;
 mod tokens;
 pub(crate) mod version_clock;

@@ -2,22 +2,17 @@
 //! runner calls this program before a job's first step (`ACTIONS_RUNNER_HOOK_JOB_STARTED`). A job of another run or
 //! repository than the claim's never begins, and the agent cleans the machine. A slot's job may be of any run.
 
-use std::convert::Infallible;
-use std::fs::{self, OpenOptions, Permissions};
+use std::fs::{self, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use nix::sys::signal::{SigSet, Signal};
 use nix::sys::stat::Mode;
 use tokio::net::unix::pipe;
 
 use crate::host::Host;
 use crate::host::files::remove::remove;
-use crate::host::runner::slot;
 use crate::system::disk;
-use crate::system::environment::JobWords;
 use crate::task::Holder;
 
 /// The hook script, below the directory of the hook (actions/runner, `JobExtension.cs`). The runner selects the shell
@@ -56,34 +51,6 @@ pub(super) fn refusal(holder: &Holder, run: &str, repository: &str) -> Option<St
             holder.run, holder.repository
         ),
     })
-}
-
-/// Implements the runner's hook: returns if the job may begin, for a slot once the job was reported. Otherwise it prints
-/// and records the refusal, and blocks until the agent kills it: after a failed hook, the runner would still execute the
-/// steps that always run.
-///
-/// # Errors
-/// The refusal cannot be recorded; the job fails in this case.
-pub fn job_started(holder: &Holder, job: &JobWords, refused: &Path) -> io::Result<()> {
-    let Some(why) = refusal(holder, &job.run, &job.repository) else {
-        if holder.set().is_some() {
-            slot::report(job, refused);
-        }
-        return Ok(());
-    };
-    wait_for_the_end(&why, refused).map(|never| match never {})
-}
-
-fn wait_for_the_end(why: &str, refused: &Path) -> io::Result<Infallible> {
-    let deaf = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP]);
-    deaf.thread_block()?;
-    println!("::error::{why}");
-    let mut pipe = OpenOptions::new().write(true).open(refused).map_err(|e| disk::at(refused, &e))?;
-    pipe.write_all(format!("{why}\n").as_bytes()).map_err(|e| disk::at(refused, &e))?;
-    // A pipe keeps its contents as long as a process has it open: a restarted agent finds the refusal.
-    loop {
-        std::thread::sleep(Duration::from_secs(3600));
-    }
 }
 
 fn quoted(word: &str) -> String {

@@ -125,7 +125,7 @@ async fn while_the_table_is_away_it_is_asked_ever_less_and_then_told_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slots_job_does_not_wait_for_the_beat_and_goes_with_the_first_write_of_another_claim() {
+async fn a_slots_job_does_not_wait_for_the_beat_and_goes_with_the_next_claim() {
     let yard = begin();
     tokio::time::sleep(Duration::from_millis(1)).await;
     let job = JobReport::of("acme/web", "43", 2, "build", Timestamp::UNIX_EPOCH).unwrap();

@@ -3,12 +3,22 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::sets::SetScope;
 use super::{LabelMode, PoolSpec};
 use crate::model::record::bounds::MOST_MACHINES;
 use crate::model::record::field::FieldError;
 use crate::model::record::ids::{RequestName, RunId};
+use crate::model::record::state::words;
 use crate::model::record::time::Seconds;
+
+words! {
+    /// Where a class has its scale sets.
+    SetScope {
+        /// One for each organisation whose repositories the class admits.
+        Organization = "organization",
+        /// One for each repository that the class admits.
+        Repository = "repository",
+    }
+}
 
 /// The jobs that a class serves by their label alone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

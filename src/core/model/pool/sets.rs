@@ -2,14 +2,14 @@
 
 use std::ops::RangeInclusive;
 
-use super::queue::Queue;
+use super::queue::{Queue, SetScope};
 use super::{LabelMode, PoolSpec};
 use crate::model::record::bounds::MOST_MACHINES;
 use crate::model::record::field::FieldError;
 use crate::model::record::ids::Repository;
-use crate::model::record::state::{RegistrationMode, ReuseWithin, words};
+use crate::model::record::set_place::SetPlace;
+use crate::model::record::state::{RegistrationMode, ReuseWithin};
 use crate::model::record::time::Seconds;
-use crate::model::scale_set::SetPlace;
 
 /// Most labels of a set.
 const MOST_LABELS: usize = 10;
@@ -19,16 +19,6 @@ const LONGEST_LABEL: usize = 100;
 const UNUSED_SECONDS: RangeInclusive<Seconds> = 60..=86_400;
 /// The labels of GitHub and of Runyard that sets of several classes may share: they choose no set by themselves.
 const SHARED: [&str; 5] = ["self-hosted", "linux", "x64", "arm64", "runyard"];
-
-words! {
-    /// Where a class has its scale sets.
-    SetScope {
-        /// One for each organisation whose repositories the class admits.
-        Organization = "organization",
-        /// One for each repository that the class admits.
-        Repository = "repository",
-    }
-}
 
 impl PoolSpec {
     /// Returns the settings of the class's scale sets; none where it has none.

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use super::field::FieldError;
 use super::ids::{ClassName, InstanceArn, LaunchId, Repository, RequestKey, RequestName, RunId};
 use super::item::{AttributeValue, Item};
+use super::set_place::SetPlace;
 use super::state::words;
-use crate::model::scale_set::SetPlace;
 
 words! {
     /// The kinds of records, as in the attribute `kind`.

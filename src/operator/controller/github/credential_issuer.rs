@@ -17,8 +17,8 @@ use crate::ports::scale_sets::ScaleSetError;
 use crate::ports::{Clock, Entropy, GitHub, GitHubError, ScaleSets};
 
 use super::groups::Groups;
-use super::removal::Site;
 use super::run_check::{RunCheck, RunProblem};
+use super::site::Site;
 use super::tokens::{Purpose, Tokens};
 use crate::controller::github::memory::PutOff;
 use crate::controller::github::memory::Registered;

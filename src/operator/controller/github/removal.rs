@@ -7,23 +7,7 @@ use crate::ports::GitHubError;
 use crate::ports::github::{Runner, Scope};
 
 use super::credential_issuer::CredentialIssuer;
-
-/// Where runners are listed and removed.
-#[derive(Clone, Debug)]
-pub(super) enum Site {
-    /// By GitHub's REST API.
-    Rest(Scope),
-    /// By the service of scale sets.
-    Sets(Scope),
-}
-
-impl Site {
-    const fn scope(&self) -> &Scope {
-        match self {
-            Self::Rest(scope) | Self::Sets(scope) => scope,
-        }
-    }
-}
+use super::site::Site;
 
 impl CredentialIssuer {
     /// Returns where runners that may be left over are.

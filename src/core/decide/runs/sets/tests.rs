@@ -153,7 +153,7 @@ fn a_thousand_jobs_in_a_minute_take_few_transactions() {
 }
 
 #[test]
-fn surplus_slots_go_without_a_machine_first_and_then_those_that_waited_for_the_longest_time() {
+fn surplus_slots_go_without_a_machine_first_and_then_the_longest_waiting() {
     let mut set = Set::of(json!({}));
     assert_eq!(set.assigns(4, 4, 0), 4);
     set.ready(10);
