@@ -1,6 +1,8 @@
 //! The record of a runner scale set: the queue of jobs that GitHub keeps for a class, as the operator last saw it. Only
 //! the lease's holder writes it. What it says of jobs is a hint; a slot is a request, and lives by its own record.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -30,23 +32,28 @@ words! {
 
 /// How many jobs and runners a set has, as GitHub last counted them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(from = "BTreeMap<String, u32>")]
 pub struct SetCounts {
     /// Jobs that wait for a runner of the set or run on one.
-    #[serde(default)]
     pub assigned: u32,
     /// Jobs that run.
-    #[serde(default)]
     pub running: u32,
     /// Runners that are registered.
-    #[serde(default)]
     pub registered: u32,
     /// Runners with a job.
-    #[serde(default)]
     pub busy: u32,
     /// Runners without one.
-    #[serde(default)]
     pub idle: u32,
+}
+
+impl From<BTreeMap<String, u32>> for SetCounts {
+    /// A count that is absent is 0, and others than these are ignored.
+    fn from(counts: BTreeMap<String, u32>) -> Self {
+        let of = |name: &str| counts.get(name).copied().unwrap_or_default();
+        let [assigned, running, registered, busy, idle] =
+            ["assigned", "running", "registered", "busy", "idle"].map(of);
+        Self { assigned, running, registered, busy, idle }
+    }
 }
 
 /// The record of a scale set.

@@ -34,7 +34,8 @@ async fn jobs_that_name_a_scale_set_get_machines_which_serve_others_later() {
     for (run, jobs) in [(RUN, 2), (RUN + 1, 2)] {
         until("the run at GitHub", async || client.github.run_opened(REPOSITORY, run).await).await;
         let job = |number: u64| {
-            let labels = if number == 0 { json!("runyard-small") } else { json!(["Linux", "runyard-small"]) };
+            let labels =
+                if number == 0 { json!(["runyard-small"]) } else { json!(["Linux", "runyard-small"]) };
             json!({"name": format!("job-{number}"), "runs_on": labels, "steps": ["true"]})
         };
         let queued: Vec<Value> = (0..jobs).map(job).collect();
