@@ -364,3 +364,59 @@ async fn a_message_leads_to_a_claim_in_a_few_calls() {
     took.sort_unstable();
     assert!(took[2] <= 150, "{took:?} ms");
 }
+
+/// Since when the set is in trouble.
+fn trouble(world: &World) -> Option<jiff::Timestamp> {
+    record(world)?.conditions.iter().find(|one| !one.status).map(|one| one.at)
+}
+
+#[tokio::test(start_paused = true)]
+async fn trouble_is_told_once_and_for_as_long_as_no_message_is_read() {
+    let (world, _) = yard(json!({})).await;
+    world.start();
+    listening(&world, 15).await;
+    // Sessions open, and nothing is read from them.
+    world.sets.outage_of("message", Some(ScaleSetError::Unreachable("502".into())));
+    world.sleep(400).await;
+    let since = trouble(&world).expect("it is told");
+    let told = |world: &World| (events(world, "SetTrouble"), events(world, "SetListening"));
+    assert_eq!(told(&world), (1, 1));
+    world.sleep(1800).await;
+    assert_eq!((trouble(&world), told(&world)), (Some(since), (1, 1)), "since it began, and once");
+    world.sets.outage_of("message", None);
+    let over = async || trouble(&world).is_none();
+    world.until("it is over", Duration::from_secs(180), over).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_another_listener_holds_is_told_once() {
+    let (world, _) = yard(json!({})).await;
+    world.sets.outage_of("open", Some(ScaleSetError::SessionHeld("ARC has it".into())));
+    world.start();
+    world.sleep(400).await;
+    let (set, since) = (record(&world).unwrap(), trouble(&world).expect("it is told"));
+    assert_eq!(set.state, SetState::Waiting);
+    world.sleep(1800).await;
+    assert_eq!((record(&world).unwrap().version, trouble(&world)), (set.version, Some(since)));
+    world.sets.outage_of("open", None);
+    listening(&world, 30).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_under_the_key_of_a_slot_costs_numbers_alone() {
+    let (world, _) = yard(json!({})).await;
+    world.start();
+    listening(&world, 15).await;
+    let taken = record(&world).unwrap().slot(1).unwrap();
+    let item = json!({
+        "pk": "request#acme/~#set-1", "sk": "request#s1#1", "kind": "request", "version": 1, "runId": "set-1",
+        "attempt": 1, "repository": "acme/~", "name": "s1", "resourceClass": "linux", "count": 1,
+        "desired": "provisioned", "generation": 1,
+    });
+    assert_eq!(runyard_core::model::RecordId::from(&taken).pk(), item["pk"].as_str().unwrap());
+    world.store.put(runyard_tests::world::item(&item));
+    queue(&world, 2);
+    quiet(&world, 600).await;
+    let names: Vec<String> = slots(&world).iter().map(|slot| slot.id.name.to_string()).collect();
+    assert_eq!(names, ["s3", "s4"], "the numbers of that message are not used");
+}

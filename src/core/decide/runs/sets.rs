@@ -82,9 +82,7 @@ impl Slots {
         }
         all
     }
-}
 
-impl Slots {
     /// Adds slots that were made and that the yard does not show yet: it hears of a write a little later, and another
     /// message may come before that.
     pub fn add_made(&mut self, made: &[RequestKey]) {

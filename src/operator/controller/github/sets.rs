@@ -18,8 +18,6 @@ use crate::yard::Yard;
 
 mod listener;
 mod record;
-#[cfg(test)]
-mod tests;
 
 use listener::Listener;
 

@@ -206,7 +206,6 @@ impl Listener {
     async fn messages(&mut self, session: &mut Session, stop: &CancellationToken) -> Result<Ended, Problem> {
         let mut counts = Some(session.statistics);
         let mut message: Option<Message> = None;
-        let mut failures = 0;
         loop {
             let Some(known) = self.shared.known().await else { return Ok(Ended::Stopped) };
             let capacity = match self.answer(&known, session, message.as_ref(), counts.take()).await? {
@@ -216,30 +215,37 @@ impl Listener {
             if let Some(message) = message.take() {
                 self.shared.sets.delete_message(session, message.id).await?;
             }
-            let answer = tokio::select! {
+            let answered = tokio::select! {
                 biased;
                 () = stop.cancelled() => return Ok(Ended::Stopped),
-                answer = self.shared.sets.message(session, self.record.last_message_id, capacity) => answer,
+                answered = self.poll(session, capacity) => answered?,
             };
-            match answer {
+            match answered {
+                Polled::Answer(answer) => message = answer,
+                Polled::Renewed => counts = Some(session.statistics),
+            }
+        }
+    }
+
+    /// Waits for an answer. A call that fails is none; it is made again a few times.
+    async fn poll(&mut self, session: &mut Session, capacity: u32) -> Result<Polled, Problem> {
+        let mut failures = 0;
+        loop {
+            match self.shared.sets.message(session, self.record.last_message_id, capacity).await {
                 Ok(answer) => {
-                    (message, failures) = (answer, 0);
                     (self.failures, self.trouble_since) = (0, None);
+                    return Ok(Polled::Answer(answer));
                 }
                 Err(ScaleSetError::Expired(_)) => {
                     *session = self.shared.sets.renew(session).await?;
-                    counts = Some(session.statistics);
+                    return Ok(Polled::Renewed);
                 }
                 Err(error @ (ScaleSetError::Unreachable(_) | ScaleSetError::Throttled { .. }))
                     if failures < FAILURES =>
                 {
                     failures += 1;
                     let pause = self.failed(&error.into()).await;
-                    tokio::select! {
-                        biased;
-                        () = stop.cancelled() => return Ok(Ended::Stopped),
-                        () = tokio::time::sleep(pause) => {}
-                    }
+                    tokio::time::sleep(pause).await;
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -297,6 +303,14 @@ impl Listener {
         let numbers: Vec<u64> = available.map(|job| job.runner_request_id).collect();
         if numbers.is_empty() { Ok(()) } else { self.shared.sets.acquire(session, &numbers).await }
     }
+}
+
+/// What a poll came to.
+enum Polled {
+    /// A message, or the end of a wait without one.
+    Answer(Option<Message>),
+    /// The session was renewed, which tells its counts.
+    Renewed,
 }
 
 /// What follows an answer.

@@ -82,7 +82,7 @@ impl Listener {
                 .iter()
                 .any(|refusal| refusal.current.is_some() && make.iter().any(|key| refusal.key == *key))
         {
-            // Somebody wrote a record under the key of a slot; its number is not used.
+            // Somebody wrote a record under the key of a slot: none of these numbers is used.
             let skipped = SetRecord { next_slot: number, ..self.record.clone() };
             self.write(skipped).await?;
         }
@@ -124,13 +124,13 @@ impl Listener {
     /// Notes how far the set is; a change is an event on its class.
     pub(super) async fn state(&mut self, state: SetState) -> Result<(), StoreError> {
         let mut next = self.record.clone();
-        // Only who reads messages has no trouble.
+        // An open session is no message yet: trouble is over with the first answer.
         let reads = match state {
             SetState::Listening | SetState::Draining => true,
             SetState::Ensuring | SetState::Waiting | SetState::Gone => false,
         };
-        let troubled = next.conditions.iter().any(|one| !one.status);
-        if next.state == state && !(reads && troubled) {
+        let over = reads && self.trouble_since.is_none() && next.conditions.iter().any(|one| !one.status);
+        if next.state == state && !over {
             return Ok(());
         }
         next.state = state;
@@ -141,7 +141,7 @@ impl Listener {
             SetState::Draining => "ends: its class does not serve it any more",
             SetState::Gone => "was deleted at GitHub",
         };
-        if reads {
+        if over {
             next.conditions.retain(|one| one.status);
         }
         self.write(next).await?;
