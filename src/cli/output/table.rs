@@ -213,9 +213,8 @@ impl RowContext<'_> {
             return String::new();
         }
         let job_on = |(id, claim): (&InstanceId, &ClaimId)| {
-            let end = format!("/{id}");
-            let of_machine = |item: &&Item| match item.get("pk") {
-                Some(AttributeValue::S(pk)) => pk.starts_with("agent#") && pk.ends_with(&end),
+            let of_machine = |item: &&Item| match RecordId::of(item) {
+                Some(RecordId::Agent(arn)) => arn.instance_id() == id.as_str(),
                 Some(_) | None => false,
             };
             match read::<Agent>(self.others.iter().find(of_machine)?) {

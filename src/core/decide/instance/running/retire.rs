@@ -103,12 +103,11 @@ impl MachineView<'_> {
             let answer = tracked.agent.as_ref().and_then(|agent| agent.retire.as_ref());
             let runs = matches!(tracked.instance.life, Life::Running { .. }) && fresh(cx, tracked);
             let of = Question::of(&tracked.instance, answer, now);
-            match of {
-                _ if of == question && runs && tracked.instance.hold.is_none() => chosen.push(id),
-                Question::Put(_) | Question::Free if question == Question::Due => {
-                    too_many = too_many.saturating_sub(1);
-                }
-                Question::Due | Question::Free | Question::Put(_) | Question::Rests(_) => {}
+            let asked = matches!(of, Question::Put(_) | Question::Free);
+            if of == question && runs && tracked.instance.hold.is_none() {
+                chosen.push(id);
+            } else if asked && question == Question::Due {
+                too_many = too_many.saturating_sub(1);
             }
         }
         chosen.sort();
