@@ -7,8 +7,8 @@ use std::time::Duration;
 use indexmap::IndexMap;
 
 use crate::model::{
-    Agent, ClassName, InstanceArn, InstanceFacts, InstanceId, Launch, LaunchId, LaunchPhase, Lease, Pool,
-    RecordId, Repository, Request, RequestKey, RunnerPackage, SetPlace, SetRecord, Slot,
+    Agent, ClassName, InstanceArn, InstanceFacts, InstanceId, JobReport, Launch, LaunchId, LaunchPhase,
+    Lease, Pool, RecordId, Repository, Request, RequestKey, RunnerPackage, SetPlace, SetRecord, Slot,
 };
 use crate::ports::Machine;
 use crate::ports::github::{EndOfLife, RunnerSupport};
@@ -154,6 +154,16 @@ impl Yard {
     pub fn by_id(&self, id: &InstanceId) -> Option<&Tracked> {
         visited();
         self.ids.get(id).and_then(|arn| self.instances.get(arn)).map(Box::as_ref)
+    }
+
+    /// Iterates over the jobs that the runners of a slot have or had, each with its machine, as far as their agents'
+    /// records are there.
+    pub fn jobs_of_slot<'a>(
+        &'a self,
+        request: &'a Request,
+    ) -> impl Iterator<Item = (&'a InstanceId, &'a JobReport)> {
+        let claims = request.status.claims.iter().filter(|_| request.is_slot());
+        claims.filter_map(|(id, claim)| Some((id, self.by_id(id)?.agent.as_ref()?.job_of(claim)?)))
     }
 
     /// Iterates over all machines.

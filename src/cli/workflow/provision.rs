@@ -103,7 +103,7 @@ impl Verb for ProvisionArgs {
         let run = self.run.resolve(start.environment, &mut problems);
         if let Some((_, run_id, _)) = &run {
             let field = if self.run.run_id.is_some() { "--run-id" } else { "GITHUB_RUN_ID" };
-            problems.keep(in_field(field, without_dot(run_id)));
+            problems.keep(in_field(field, of_a_run(run_id)));
         }
         let attempt = match (self.attempt, start.environment.get("GITHUB_RUN_ATTEMPT")) {
             (Some(attempt), _) => Some(attempt),
@@ -259,11 +259,18 @@ fn types(text: &str) -> Result<InstanceTypes, FieldError> {
     Ok(types)
 }
 
-/// Refuses a run id with a dot: a dot separates a run's label from a class's extra ones.
-fn without_dot(run_id: &RunId) -> Result<(), FieldError> {
-    if run_id.as_str().contains('.') {
+/// Refuses a run id with a dot, which separates a run's label from a class's extra ones, and the id under which the
+/// operator writes slots.
+fn of_a_run(run_id: &RunId) -> Result<(), FieldError> {
+    let refused = |message: &'static str| {
         let fix = "use 1 to 64 of A-Z, a-z, 0-9, _ and -, as in GITHUB_RUN_ID";
-        return Err(FieldError::new("runId", run_id.as_str(), "must not contain a dot", fix));
+        Err(FieldError::new("runId", run_id.as_str(), message, fix))
+    };
+    if run_id.as_str().contains('.') {
+        return refused("must not contain a dot");
+    }
+    if run_id.set().is_some() {
+        return refused("is kept for slots of runner scale sets, which the operator alone writes");
     }
     Ok(())
 }

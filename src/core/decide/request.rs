@@ -309,6 +309,8 @@ fn write(cx: &Context<'_>, request: &Request, note: Note, change: impl FnOnce(&m
         if next.status.accepted_at.is_some() && next.phase().wants_machines() {
             next.keep_intent();
         }
+        let last = cx.yard.jobs_of_slot(request).map(|(_, job)| job).max_by_key(|job| job.at);
+        next.status.job = last.cloned().or_else(|| next.status.job.take());
         change(next);
     });
     Plan::act(Planned::request(step, note))

@@ -254,12 +254,8 @@ fn lacks(
     if let Err(error) = spec.check_queue() {
         return vec![SetLack::Unusable(error.to_string())];
     }
-    let first = serving.iter().find_map(|other| {
-        let label = spec.shares_a_set_label(other).filter(|_| other.resource_class < spec.resource_class)?;
-        Some(SetLack::SharedLabel(other.resource_class.clone(), label.to_owned()))
-    });
-    if let Some(first) = first {
-        return vec![first];
+    if let Some((class, label)) = spec.loses_its_set_to(serving.iter().copied()) {
+        return vec![SetLack::SharedLabel(class.clone(), label.to_owned())];
     }
     let state = match report.state {
         None | Some(SetState::Gone) => Some(SetLack::NotBegun),
@@ -284,16 +280,12 @@ fn lacks(
     found.into_iter().flatten().collect()
 }
 
-/// Returns the jobs that the runners of a slot have or had, each with its machine, as far as their agents' records are
-/// there.
-pub fn jobs_of_slot<'a>(
-    yard: &'a Yard,
-    request: &'a Request,
-) -> impl Iterator<Item = (&'a InstanceId, &'a JobReport)> {
-    request.status.claims.iter().filter_map(|(id, claim)| {
-        let agent = yard.by_id(id)?.agent.as_ref()?;
-        Some((id, agent.job_of(claim)?))
-    })
+/// Returns the jobs that the runners of a slot have or had, each with its machine: as the agents tell them, and as the
+/// request keeps the last one after that.
+pub fn jobs_of_slot<'a>(yard: &'a Yard, request: &'a Request) -> Vec<(&'a InstanceId, &'a JobReport)> {
+    let told: Vec<_> = yard.jobs_of_slot(request).collect();
+    let kept = request.status.served.last().zip(request.status.job.as_ref());
+    if told.is_empty() { kept.into_iter().collect() } else { told }
 }
 
 /// Names a job of a slot's runner.
@@ -322,7 +314,9 @@ pub(super) fn slot(yard: &Yard, request: &Request) -> Vec<String> {
         "the operator wrote it as a slot of scale set{name} of class {class} at {place}: its runner gets one job, which \
          GitHub decides"
     );
-    let jobs = jobs_of_slot(yard, request).map(|(id, job)| format!("machine {id} has or had {}", named(job)));
+    let jobs = jobs_of_slot(yard, request)
+        .into_iter()
+        .map(|(id, job)| format!("machine {id} has or had {}", named(job)));
     std::iter::once(first).chain(jobs).collect()
 }
 

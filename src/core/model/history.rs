@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::launch::{Launch, LaunchPhase};
 use super::request::{Phase, ReleasedBy, Request};
+use crate::model::machine::agent::JobReport;
 use crate::model::machine::instance::Instance;
 use crate::model::machine::life::Life;
 use crate::model::pool::selector::InstanceTypes;
@@ -98,6 +99,9 @@ pub struct RequestLine {
     /// How long a machine may run for it, in minutes; none for its class's limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_runtime_minutes: Option<u64>,
+    /// The job that the runner of a slot had.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<JobReport>,
     /// Every machine it ever held.
     #[serde(default)]
     pub machines: Vec<Got>,
@@ -245,6 +249,7 @@ impl RequestLine {
             reason: reason(request),
             timeout_seconds: intent.timeout_seconds,
             max_runtime_minutes: intent.max_runtime_minutes,
+            job: status.job.clone(),
             machines: status.served.iter().map(got).collect(),
         })
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::record::Versioned;
+use crate::model::machine::agent::JobReport;
 use crate::model::machine::ahead::Ahead;
 use crate::model::machine::instance::Instance;
 use crate::model::pool::selector::InstanceTypes;
@@ -202,6 +203,8 @@ pub struct Status {
     pub released_at: Option<Timestamp>,
     /// When it ended.
     pub ended_at: Option<Timestamp>,
+    /// The last job that began on the machine of a slot, as its agent told it.
+    pub job: Option<JobReport>,
     /// How many machines it was content with at its deadline, when they were fewer than it asked for.
     pub settled_for: Option<u32>,
     /// The generation that this status is for.

@@ -205,6 +205,8 @@ fn a_new_run_id_with_a_dot_is_refused_and_one_of_before_can_be_released() {
     for part in ["--run-id", "4.2", "must not contain a dot", "fix:"] {
         assert!(refused.contains(part), "{part}: {refused}");
     }
+    let slot = asked.map(|word| if word == "4.2" { "set-5" } else { word });
+    assert!(yard.runs(&slot, 2).stderr.contains("is kept for slots of runner scale sets"));
     let mut command = yard.command(&["provision", "--class", "small", "--count", "1"]);
     command.envs([("GITHUB_RUN_ID", "4.2"), ("GITHUB_REPOSITORY", "acme/web")]);
     assert!(crate::cli::yard::ends(command, 2).stderr.contains("GITHUB_RUN_ID"));

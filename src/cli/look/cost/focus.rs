@@ -63,11 +63,11 @@ impl Row {
     }
 
     fn tags(&self, request: Option<&RecordId>, holder: Option<&str>, lines: &Lines) -> Value {
-        let key = request.and_then(RecordId::request);
+        let (repository, run) = request.and_then(|request| lines.served(request)).unzip();
         json!({
             "runyard_class": self.machine.class,
-            "runyard_repository": key.map(|key| key.repository.to_string()),
-            "runyard_run": key.map(|key| key.run_id.to_string()),
+            "runyard_repository": repository,
+            "runyard_run": run,
             "runyard_workflow": request.and_then(|request| lines.workflow(request)),
             "runyard_holder": holder,
             "runyard_part": match (request, holder) {

@@ -31,19 +31,19 @@ impl Names<'_> {
         let Some(request) = &entry.request else {
             return entry.holder.as_ref().map_or_else(unknown, |holder| format!("(held for {holder})"));
         };
-        let Some(key) = request.request() else { return unknown() };
+        let Some((repository, run)) = self.lines.served(request) else { return unknown() };
         match self.by {
-            By::Repository => key.repository.to_string(),
+            By::Repository => repository.to_string(),
             By::Workflow => {
                 let workflow = self.lines.workflow(request).map_or_else(unknown, str::to_owned);
-                format!("{} {workflow}", key.repository)
+                format!("{repository} {workflow}")
             }
             By::Team => {
                 let sharing = Sharing { by: ShareBy::Team, ..Sharing::default() };
-                sharing.share(&key.repository, self.teams)
+                sharing.share(&repository, self.teams)
             }
             By::Pool => entry.machine.class.to_string(),
-            By::Run => format!("{} {}", key.repository, key.run_id),
+            By::Run => format!("{repository} {run}"),
         }
     }
 

@@ -12,7 +12,9 @@ use crate::session::context::CliContext;
 use runyard_core::ledger::Prices;
 use runyard_core::model::history::{HistoryLine, MachineLine, RequestLine};
 use runyard_core::model::kind_of;
-use runyard_core::model::{Instance, Kind, Pool, Reading, RecordId, Request, read};
+use runyard_core::model::{
+    Instance, JobReport, Kind, Pool, Reading, RecordId, Repository, Request, RunId, read,
+};
 
 /// The known lives of machines and the requests they served.
 #[derive(Debug, Default)]
@@ -21,6 +23,8 @@ pub(super) struct Lines {
     pub(super) machines: Vec<MachineLine>,
     /// The workflows of requests, by the partition and sort keys of their records, if they are known.
     pub(super) workflows: BTreeMap<(String, String), String>,
+    /// The jobs of slots, by the same keys.
+    jobs: BTreeMap<(String, String), JobReport>,
 }
 
 impl Lines {
@@ -33,9 +37,19 @@ impl Lines {
     }
 
     fn request(&mut self, line: RequestLine) {
-        if let Some(workflow) = line.workflow {
-            self.workflows.insert((line.request.pk(), line.request.sk()), workflow);
-        }
+        let key = (line.request.pk(), line.request.sk());
+        self.jobs.extend(line.job.map(|job| (key.clone(), job)));
+        self.workflows.extend(line.workflow.map(|workflow| (key, workflow)));
+    }
+
+    /// Returns which repository, in lower case, and which run a request served: those of its key, or of the job that a
+    /// slot had.
+    pub(super) fn served<'a>(&'a self, request: &'a RecordId) -> Option<(Repository, &'a RunId)> {
+        let key = request.request()?;
+        let job = self.jobs.get(&(request.pk(), request.sk()));
+        let (repository, run) =
+            job.map_or((&key.repository, &key.run_id), |job| (&job.repository, &job.run_id));
+        Some((repository.folded(), run))
     }
 
     /// Returns the workflow of a request.

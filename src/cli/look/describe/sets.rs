@@ -20,14 +20,15 @@ pub(super) async fn are_there(context: &CliContext, class: &ClassName, item: &It
 /// Returns the jobs that the machines of a slot have or had: GitHub decides which job a slot serves.
 pub(super) fn jobs_of(items: &[Item], now: Timestamp, slot: &RequestKey) -> Value {
     let (yard, ..) = explain::picture(items, now);
-    let request = yard.request(slot);
-    let jobs = request.into_iter().flat_map(|request| explain::jobs_of_slot(&yard, request));
-    jobs.map(|(machine, job)| {
-        let mut job = json!(job);
-        job["instanceId"] = json!(machine);
-        job
-    })
-    .collect()
+    let jobs = yard.request(slot).map(|request| explain::jobs_of_slot(&yard, request));
+    jobs.into_iter()
+        .flatten()
+        .map(|(machine, job)| {
+            let mut job = json!(job);
+            job["instanceId"] = json!(machine);
+            job
+        })
+        .collect()
 }
 
 /// Appends the table of a class's scale sets; nothing without any.

@@ -61,11 +61,8 @@ pub(crate) fn since(request: &Request) -> Option<Timestamp> {
 
 /// Returns since when the runner of a slot has its job, by its agent's clock, which may be ahead.
 fn job_since(cx: &Context<'_>, request: &Request) -> Option<Timestamp> {
-    let jobs = request.status.instances.iter().filter_map(|id| {
-        let agent = cx.yard.by_id(id)?.agent.as_ref()?;
-        agent.job_of(request.status.claims.get(id)?)
-    });
-    jobs.map(|job| job.at.min(cx.now.wall)).min()
+    let jobs = cx.yard.jobs_of_slot(request).filter(|(id, _)| request.status.instances.contains(id));
+    jobs.map(|(_, job)| job.at.min(cx.now.wall)).min()
 }
 
 /// Returns the last deadline of the machines that a request holds.

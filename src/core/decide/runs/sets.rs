@@ -15,7 +15,7 @@ use crate::ports::scale_sets::{JobMessage, JobNews, Message, Statistics};
 use crate::yard::{Yard, gives_back};
 
 /// Most slots that are made in one transaction.
-const MOST_AT_ONCE: usize = 50;
+const MOST_AT_ONCE: u32 = 50;
 /// How long no slot is made after one that failed, so that a class that cannot be served does not make them all
 /// the time.
 const AFTER_FAILURE: Duration = Duration::from_secs(60);
@@ -103,13 +103,9 @@ impl Slots {
 }
 
 fn slot(yard: &Yard, key: &RequestKey, request: &Request) -> SetSlot {
-    let claims = request.status.instances.iter().filter_map(|id| {
-        let agent = yard.by_id(id)?.agent.as_ref()?;
-        agent.job_of(request.status.claims.get(id)?)
-    });
     SetSlot {
         key: key.clone(),
-        has_job: claims.count() > 0,
+        has_job: yard.jobs_of_slot(request).any(|(id, _)| request.status.instances.contains(id)),
         wanted: request.wanted() > 0,
         waits: request.status.instances.is_empty(),
         ready_at: request.status.ready_at,
@@ -118,7 +114,7 @@ fn slot(yard: &Yard, key: &RequestKey, request: &Request) -> SetSlot {
 
 /// What the last answers of GitHub lacked. Only what two answers in a row lack is believed, because the counts are late;
 /// a new leader begins without it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Missed {
     missing: u32,
     surplus: u32,
@@ -280,19 +276,19 @@ impl SetView<'_> {
         Level { open, target }
     }
 
-    /// Returns how many slots are made: at once for jobs that came, and otherwise for what two answers in a row lack.
+    /// Returns how many slots are made, as far as there is room: at once for jobs that came, and otherwise for what two
+    /// answers in a row lack.
     fn make(&self, level: &Level, news: u32, missed: &mut Missed, now: Timestamp) -> usize {
         let missing = level.target.saturating_sub(level.open);
         let at_once = missing.min(news);
-        let rest = missing - at_once;
-        let again = rest.min(missed.missing);
-        missed.missing = rest - again;
+        let again = (missing - at_once).min(missed.missing);
+        // One that is not wanted holds its place: it may get a job yet.
+        let room = self.most().saturating_sub(number(self.slots.open.len()));
         let failed = self.slots.failed_at.is_some_and(|at| after(at, AFTER_FAILURE) > now);
-        if self.is_paused() || failed {
-            missed.missing = missing;
-            return 0;
-        }
-        ((at_once + again) as usize).min(MOST_AT_ONCE)
+        let make = if self.is_paused() || failed { 0 } else { (at_once + again).min(room) };
+        let make = make.min(MOST_AT_ONCE);
+        missed.missing = missing - make;
+        make as usize
     }
 
     /// Returns the slots that are not needed: those without a machine first, then runners that waited for the longest

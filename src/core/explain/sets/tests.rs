@@ -150,7 +150,7 @@ fn the_job_of_a_slot_answers_who_ran_on_its_machine() {
     let scene = scene();
     let slot = scene.yard.request(&slot_key(1)).unwrap();
     let jobs: Vec<String> =
-        jobs_of_slot(&scene.yard, slot).map(|(id, job)| format!("{id} {}", job.name)).collect();
+        jobs_of_slot(&scene.yard, slot).iter().map(|(id, job)| format!("{id} {}", job.name)).collect();
     assert_eq!(jobs, ["i-1 build"]);
     let lines = explain(&scene.yard, &scene.policy, scene.now, scene.role, &slot_key(1));
     let expected = [

@@ -18,7 +18,7 @@ use crate::model::record::state::{Signal, words};
 mod job_report;
 
 pub use job_report::JobReport;
-use job_report::known_job;
+pub(crate) use job_report::known_job;
 
 words! {
     /// The kinds of interruption.

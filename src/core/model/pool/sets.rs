@@ -6,7 +6,7 @@ use super::queue::{Queue, SetScope};
 use super::{LabelMode, PoolSpec};
 use crate::model::record::bounds::MOST_MACHINES;
 use crate::model::record::field::FieldError;
-use crate::model::record::ids::Repository;
+use crate::model::record::ids::{ClassName, Repository};
 use crate::model::record::set_place::SetPlace;
 use crate::model::record::state::{RegistrationMode, ReuseWithin};
 use crate::model::record::time::Seconds;
@@ -62,6 +62,15 @@ impl PoolSpec {
         let theirs = |label: &&String| theirs.labels.iter().any(|other| other.eq_ignore_ascii_case(label));
         let shared = |label: &&String| SHARED.iter().any(|known| known.eq_ignore_ascii_case(label));
         ours.labels.iter().filter(|label| !shared(label)).find(theirs).map(String::as_str)
+    }
+
+    /// Returns the class that has the set with a label of this one, and the label: of such classes the first by name has it.
+    pub fn loses_its_set_to<'a>(
+        &'a self,
+        classes: impl IntoIterator<Item = &'a Self>,
+    ) -> Option<(&'a ClassName, &'a str)> {
+        let before = classes.into_iter().filter(|other| other.resource_class < self.resource_class);
+        before.into_iter().find_map(|other| Some((&other.resource_class, self.shares_a_set_label(other)?)))
     }
 
     /// Checks that the class can have its scale sets.

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::{Asked, Desired, Intent, Phase, ReleasedBy, Request, Status, TIMEOUT_SECONDS};
+use crate::model::machine::agent::{JobReport, known_job};
 use crate::model::pool::selector::InstanceTypes;
 use crate::model::record::Record;
 use crate::model::record::condition::{Condition, known_conditions};
@@ -171,6 +172,8 @@ pub struct RequestRow {
     workflow: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     hourly_cost_nanos: Option<u64>,
+    #[serde(default, deserialize_with = "known_job", skip_serializing_if = "Option::is_none")]
+    job: Option<JobReport>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     uid: Option<Uid>,
     version: u64,
@@ -244,6 +247,7 @@ impl Record for Request {
             priority_value: (status.priority_value != 0).then_some(status.priority_value),
             workflow: status.workflow.clone(),
             hourly_cost_nanos: status.hourly_cost_nanos,
+            job: status.job.clone(),
             uid: self.uid.clone(),
             version: self.version,
             updated_at: self.updated_at,
@@ -300,6 +304,7 @@ impl Record for Request {
                 priority_value: row.priority_value.unwrap_or(0),
                 workflow: row.workflow,
                 hourly_cost_nanos: row.hourly_cost_nanos,
+                job: row.job,
                 deadline: row.deadline,
                 ready_at: row.ready_at,
                 lent_since: row.lent_since,

@@ -63,8 +63,7 @@ impl Known {
         known
     }
 
-    /// Returns what the class of a set says of it; none where the class is not known. Of two classes with sets of one
-    /// label the first by name has its set.
+    /// Returns what the class of a set says of it; none where the class is not known.
     pub(super) fn class(&self, (class, place): &SetKey) -> Option<SetClass<'_>> {
         let spec = self.classes.get(class)?;
         if spec.check_queue().is_err() {
@@ -73,10 +72,8 @@ impl Known {
         if !spec.set_places().contains(place) {
             return Some(SetClass::Dropped);
         }
-        let first =
-            |other: &PoolSpec| other.resource_class < *class && spec.shares_a_set_label(other).is_some();
-        let taken = self.classes.values().any(first);
-        Some(if taken { SetClass::Held } else { SetClass::Serves(spec) })
+        let taken = spec.loses_its_set_to(self.classes.values());
+        Some(taken.map_or(SetClass::Serves(spec), |_| SetClass::Held))
     }
 
     /// Returns the sets that need a listener: those that classes serve, and those that are not gone yet.

@@ -135,6 +135,18 @@ fn a_set_never_announces_that_it_holds_no_job() {
     assert_eq!((set.view().capacity(), set.assigns(2, 2, 1)), (1, 0));
 }
 
+/// A model found it: the runner of a slot that is not wanted any more may get a job before it is removed.
+#[test]
+fn a_slot_that_is_not_wanted_holds_its_place_until_it_is_over() {
+    let mut set = Set::of(json!({"maxSlots": 2, "unusedSeconds": 60}));
+    assert_eq!(set.assigns(2, 2, 0), 2);
+    set.ready(0);
+    assert_eq!((set.assigns(0, 0, 100), set.answer(None, None, 150).1.len()), (0, 2), "both are given up");
+    assert_eq!(set.assigns(2, 2, 151), 0, "their runners may get these jobs");
+    set.slots.open.remove(0);
+    assert_eq!((set.answer(None, None, 160).0, set.answer(None, None, 161).0), (1, 0), "one is over");
+}
+
 #[test]
 fn a_thousand_jobs_in_a_minute_take_few_transactions() {
     let mut set = Set::of(json!({"maxSlots": 500}));

@@ -88,7 +88,7 @@ impl TryFrom<Told> for JobReport {
 }
 
 /// Parses a report. One that names no job of GitHub's is ignored, and leaves the record readable.
-pub(super) fn known_job<'de, D: Deserializer<'de>>(from: D) -> Result<Option<JobReport>, D::Error> {
+pub(crate) fn known_job<'de, D: Deserializer<'de>>(from: D) -> Result<Option<JobReport>, D::Error> {
     Told::deserialize(from).map(|told| told.try_into().ok())
 }
 
