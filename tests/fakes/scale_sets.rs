@@ -152,14 +152,16 @@ impl FakeScaleSets {
         self.change(|service, now| service.job_ends(job, result, now));
     }
 
-    /// Takes a runner away, as when its machine is lost: a job on its way to it lapses, one that it has begun fails.
+    /// Ends the process of a runner without a word to GitHub, as when its machine is lost: a job on its way to it lapses, one
+    /// that it has begun fails. A runner without a begun job stays in GitHub's list until somebody removes it.
     pub fn lose_runner(&self, runner: u64) {
         self.change(|service, now| {
             let job = service.runners().find(|own| own.id == runner).and_then(|own| own.job);
-            let begun = job.filter(|job| service.job(*job).is_some_and(|job| job.place.running()));
-            match begun {
-                Some(job) => service.job_ends(job, "abandoned", now),
-                None => service.runner_goes(runner, now),
+            let Some(job) = job else { return };
+            if service.job(job).is_some_and(|job| job.place.running()) {
+                service.job_ends(job, "abandoned", now);
+            } else {
+                service.job_returns(job, now);
             }
         });
     }

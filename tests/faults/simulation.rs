@@ -17,6 +17,7 @@ mod operators;
 mod plans;
 mod queued_jobs;
 mod services;
+mod set_jobs;
 mod shares;
 mod sim_host;
 mod table;
@@ -35,7 +36,10 @@ use std::time::Duration;
 
 use bugs::Bug;
 use fault_rates::Fault;
-use life::{Report, live, live_under, live_with_neighbours, live_with_queued_jobs};
+use life::{
+    Report, live, live_under, live_with_late_jobs, live_with_neighbours, live_with_queued_jobs,
+    live_with_set_jobs,
+};
 
 /// Runs of workflows in the test of those.
 const RUNS: u64 = 1000;
@@ -268,6 +272,43 @@ fn queued_jobs_get_machines_and_no_begun_job_is_ended() {
     assert!(told || begun > 10 * QUEUED_JOBS, "{begun} began: the laws were hardly asked");
 }
 
+/// Seeds of runner scale sets in every run of the tests.
+const SET_JOBS: u64 = 12;
+
+/// L18, S39, S41, S42: jobs that name the label of a scale set get runners whatever is lost, late or told twice, and none
+/// that has begun is ended.
+#[test]
+fn jobs_of_a_scale_set_get_runners_and_no_begun_job_is_ended() {
+    let seeds = asked("SEED").map_or(1..=SET_JOBS, |seed| seed..=seed);
+    let told = asked("SEED").is_some();
+    let bug = variable("BUG").map(|name| named(&name));
+    let mut served = 0;
+    for seed in seeds {
+        served += live_with_set_jobs(seed, told, bug).unwrap_or_else(|why| panic!("{why}"));
+    }
+    println!("{served} jobs served");
+    assert!(told || served > 10 * SET_JOBS, "{served} served: the laws were hardly asked");
+}
+
+/// How many moments are tried in every run of the tests.
+const TIMINGS: u64 = 100;
+
+/// S39: no begun job is ended, whenever it comes while its runner is given back. `TIMINGS=10000` tries so many moments.
+#[test]
+fn a_job_that_comes_while_its_runner_is_given_back_is_not_ended() {
+    let timings = asked("TIMINGS").unwrap_or(TIMINGS);
+    let bug = variable("BUG").map(|name| named(&name));
+    let (given_back, taken) = live_with_late_jobs(1, timings, bug).unwrap_or_else(|why| panic!("{why}"));
+    println!("{given_back} runners were given back, {taken} got the late job");
+    assert!(given_back > timings / 10 && taken > timings / 10, "{given_back}, {taken}: not what is meant");
+}
+
+#[test]
+fn a_busy_runner_that_is_given_back_is_seen() {
+    let seen = live_with_late_jobs(1, TIMINGS, Some(Bug::BusyGivenBack)).expect_err("a job is ended");
+    assert!(seen.starts_with("S39"), "{seen}");
+}
+
 /// Most seeds until a defect must be seen.
 const PATIENCE: u64 = 200;
 
@@ -287,6 +328,12 @@ fn every_seeded_bug_is_seen() {
                         }
                         if bug.harms_queued_jobs() {
                             return live_with_queued_jobs(seed, false, Some(bug)).err();
+                        }
+                        if bug == Bug::BusyGivenBack {
+                            return live_with_late_jobs(seed, TIMINGS, Some(bug)).err();
+                        }
+                        if bug.harms_set_jobs() {
+                            return live_with_set_jobs(seed, false, Some(bug)).err();
                         }
                         let report = live(seed, false, Some(bug));
                         calls += report.calls;

@@ -14,6 +14,7 @@ mod lease;
 mod mutants;
 mod operator;
 mod scenes;
+mod sets;
 mod silence;
 mod steps;
 mod stored;

@@ -127,6 +127,12 @@ impl FaultRates {
         Self { rates, fired: Mutex::default(), until: Mutex::default(), calm: AtomicBool::new(false) }
     }
 
+    /// These faults and no others, as often as in other worlds: work is done between them.
+    pub(crate) fn among(faults: &[Fault], chance: &Chance) -> Self {
+        let drawn = |fault: &Fault| (*fault, fault.rate() / 4 * *chance.one(&[1, 4, 12]));
+        Self { rates: faults.iter().map(drawn).collect(), ..Self::only(&[]) }
+    }
+
     /// Whether it happens now.
     pub(crate) fn strikes(&self, fault: Fault, chance: &Chance) -> bool {
         let Some(rate) = self.rates.get(&fault).filter(|_| !self.calm()) else { return false };

@@ -17,7 +17,7 @@ use crate::simulation::fault_rates::Fault;
 use crate::simulation::laws::Laws;
 use crate::simulation::plans::{End, Plan};
 use crate::simulation::world::World;
-use crate::simulation::{injection, machines, neighbours, operators, queued_jobs, users};
+use crate::simulation::{injection, machines, neighbours, operators, queued_jobs, set_jobs, users};
 
 /// What one seed showed.
 pub(crate) struct Report {
@@ -100,6 +100,26 @@ pub(crate) fn live_with_queued_jobs(seed: u64, told: bool, bug: Option<Bug>) -> 
         let lived = queued_jobs::live(&world, seed).await;
         world.actors.lock().unwrap().clear();
         lived.map_err(|why| format!("SEED={seed}: {why}\n{}{}", show(&world), world.trace.last()))
+    })
+}
+
+/// Lives one seed of a runner scale set: how many jobs were served, or what is broken.
+pub(crate) fn live_with_set_jobs(seed: u64, told: bool, bug: Option<Bug>) -> Result<u64, String> {
+    LocalSet::new().block_on(&runtime(seed), async {
+        let world = Arc::new(World::of_set_jobs(seed, told, bug));
+        let lived = set_jobs::live(&world, seed).await;
+        world.actors.lock().unwrap().clear();
+        lived.map_err(|why| format!("SEED={seed}: {why}\n{}{}", show(&world), world.trace.last()))
+    })
+}
+
+/// Lives so many moments at which a job comes while a runner is given back, in fair weather.
+pub(crate) fn live_with_late_jobs(seed: u64, timings: u64, bug: Option<Bug>) -> Result<(u64, u64), String> {
+    LocalSet::new().block_on(&runtime(seed), async {
+        let world = Arc::new(World::of_set_jobs_in_fair_weather(seed, bug));
+        let lived = set_jobs::race(&world, timings).await;
+        world.actors.lock().unwrap().clear();
+        lived.map_err(|why| format!("{why}\n{}{}", show(&world), world.trace.last()))
     })
 }
 

@@ -68,6 +68,7 @@ async fn live(world: Arc<World>, sim_host: Arc<SimHost>) {
     let dead = sim_host.dead.clone();
     let ended = dead.run_until_cancelled(serve(&world, &sim_host)).await;
     if ended.is_some() {
+        sim_host.ends_itself(&world);
         world.compute.set_state(&sim_host.machine.id, MachineState::Terminated);
         world.stir();
     }

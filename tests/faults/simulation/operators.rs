@@ -69,7 +69,7 @@ fn ports(actor: &Arc<Actor>) -> Ports {
         github: Some(services.clone()),
         notices: Some(services.clone()),
         doorbell: None,
-        scale_sets: None,
+        scale_sets: actor.world.set_jobs.port(&services),
         job_bell: actor.world.jobs.is_on().then_some(services as Arc<dyn JobBell>),
         history: actor.world.shelf.table(actor),
         clock: actor.clone(),

@@ -19,6 +19,7 @@ use crate::simulation::actor::Actor;
 use crate::simulation::bugs::Bug;
 use crate::simulation::fault_rates::Fault;
 use crate::simulation::plans::Wrong;
+use crate::simulation::set_jobs::SlotRunner;
 use crate::simulation::world::World;
 
 /// A machine as it is.
@@ -38,6 +39,8 @@ pub(crate) struct SimHost {
     started: Mutex<u64>,
     /// Whether its processes are suspended, so that no job begins.
     frozen: Mutex<bool>,
+    /// The runner of a slot.
+    slot: Mutex<Option<SlotRunner>>,
     /// The runner registered ahead that was told whose jobs may begin, and of which run they are.
     lent: Mutex<Option<(ClaimId, String)>>,
 }
@@ -61,6 +64,7 @@ impl SimHost {
             unclean: Mutex::default(),
             started: Mutex::default(),
             frozen: Mutex::default(),
+            slot: Mutex::default(),
             lent: Mutex::default(),
         })
     }
@@ -95,6 +99,7 @@ impl SimHost {
         let id = &self.machine.id;
         let claim = record.claim.as_ref().map(|claim| &claim.id);
         if record.place() == Place::IdlePooled {
+            broken.extend(world.set_jobs.left_of(id));
             let ours = |name: &str| {
                 let rest =
                     name.strip_prefix("runyard-").map(|rest| rest.strip_prefix("ahead-").unwrap_or(rest));
@@ -185,10 +190,21 @@ impl SimHost {
 }
 
 impl SimHost {
+    /// Its guard ends it. While things go wrong that may cost a job: no operator was there to move the deadline.
+    pub(crate) fn ends_itself(&self, world: &World) {
+        if !world.fault_rates.calm() {
+            let slot = self.slot.lock().unwrap().take();
+            slot.into_iter().for_each(|slot| world.set_jobs.lost(&slot));
+        }
+    }
+
     /// S39: its runner ends, with the job that it may have.
     fn runner_ends(&self, world: &World) {
         let runs = self.process.lock().unwrap().is_some();
         let job = self.runner().filter(|_| runs).and_then(|runner| world.jobs.ended(&runner));
+        job.into_iter().for_each(|what| world.broke(what));
+        let slot = self.slot.lock().unwrap().take();
+        let job = slot.and_then(|slot| world.set_jobs.ended(&slot));
         job.into_iter().for_each(|what| world.broke(what));
     }
 }
@@ -260,7 +276,12 @@ impl Hands {
 
     async fn start(&self, claim: &ClaimId, single_use: Option<&RegistrationCredential>) -> TaskOutcome {
         self.takes(0..3).await;
-        if let Some(sealed) = single_use {
+        if let Some(slot) = single_use.and_then(|sealed| self.world.set_jobs.runner(sealed)) {
+            if let Some(failed) = self.refused() {
+                return failed;
+            }
+            *self.sim_host.slot.lock().unwrap() = Some(slot);
+        } else if let Some(sealed) = single_use {
             let scope = scope(&sealed.url);
             if let Some(failed) = self.refused() {
                 return failed;
@@ -339,6 +360,27 @@ impl Hands {
         TaskOutcome::Listening
     }
 
+    /// Until the job of a slot's runner begins, or, where that is not awaited, is over.
+    async fn serve_slot(&self, runner: RunnerProcess, awaits: bool) -> TaskOutcome {
+        while self.runs(runner) {
+            self.takes(0..2).await;
+            let mut slot = self.sim_host.slot.lock().unwrap();
+            let Some(own) = slot.as_mut() else { break };
+            let frozen = *self.sim_host.frozen.lock().unwrap();
+            if awaits
+                && !frozen
+                && let Some(began) = self.world.set_jobs.take(&self.world, own)
+            {
+                return began;
+            }
+            if let Some(ended) = self.world.set_jobs.ends(own) {
+                (*slot, *self.sim_host.process.lock().unwrap()) = (None, None);
+                return ended;
+            }
+        }
+        TaskOutcome::Ended { worked: false, end: RunnerEnd::Lost("its process is gone".into()) }
+    }
+
     /// Until the runner ends: a single-use one after its job, another one when it dies.
     async fn serve(&self, runner: RunnerProcess) -> TaskOutcome {
         let single_use = self.world.single_use(&self.sim_host.machine);
@@ -390,7 +432,9 @@ impl Hands {
     async fn freeze(&self) -> TaskOutcome {
         self.takes(0..2).await;
         let begun = self.sim_host.runner().is_some_and(|runner| self.world.jobs.has_begun(&runner));
-        let busy = begun && self.world.bug != Some(Bug::FreeWhileBusy);
+        let slot = self.sim_host.slot.lock().unwrap().as_ref().is_some_and(SlotRunner::has_job);
+        let busy =
+            (begun || slot) && !matches!(self.world.bug, Some(Bug::FreeWhileBusy | Bug::BusyGivenBack));
         *self.sim_host.frozen.lock().unwrap() = !busy;
         self.say(if busy { "has a job" } else { "is suspended" });
         TaskOutcome::Frozen { busy }
@@ -475,6 +519,9 @@ impl Executor for Hands {
 
     /// Every other machine has an agent of before this number, which deregisters by itself.
     fn runner_id(&self) -> Option<u64> {
+        if let Some(slot) = self.sim_host.slot.lock().unwrap().as_ref() {
+            return Some(slot.number());
+        }
         let newer = self.sim_host.machine.id.as_str().bytes().last().is_some_and(|last| last % 2 == 0);
         self.listed().filter(|_| newer).map(|runner| runner.id)
     }
@@ -520,6 +567,10 @@ impl Hands {
             Task::Configure { claim, registration } => self.configure(&claim, &registration).await,
             Task::Start { claim, single_use, .. } => self.start(&claim, single_use.as_deref()).await,
             Task::Listen { runner, .. } => self.listen(runner).await,
+            Task::Serve { runner, awaits, .. } if self.sim_host.slot.lock().unwrap().is_some() => {
+                *self.sim_host.frozen.lock().unwrap() = false;
+                self.serve_slot(runner, awaits.is_some()).await
+            }
             Task::Serve { runner, .. } | Task::Rest { runner, .. } => {
                 *self.sim_host.frozen.lock().unwrap() = false;
                 self.serve(runner).await

@@ -26,6 +26,7 @@ use crate::simulation::laws::{Laws, record};
 use crate::simulation::ledger::{CLOCKS, Shelf};
 use crate::simulation::plans::{Effects, Plan};
 use crate::simulation::queued_jobs::{self, Jobs};
+use crate::simulation::set_jobs::{self, SetJobs};
 use crate::simulation::shares::{Drawn, Watched};
 use crate::simulation::sim_host::SimHost;
 use crate::simulation::trace::Trace;
@@ -92,6 +93,8 @@ pub(crate) struct World {
     pub(crate) effects: Effects,
     /// Jobs that GitHub assigns to runners, in a world of those.
     pub(crate) jobs: Jobs,
+    /// The runner scale sets, in a world of those.
+    pub(crate) set_jobs: SetJobs,
     /// The requests that jobs wait for: of attempts that were run again, and for which nobody asks.
     pub(crate) waited_for: Mutex<BTreeSet<RecordId>>,
     /// The newest runner version, and those of which no runner can register.
@@ -109,7 +112,24 @@ fn is_over(request: &Request) -> bool {
     request.status.released_by == Some(ReleasedBy::MaxRuntime)
 }
 
+fn open_slots(laws: &Laws) -> usize {
+    let open = |request: &&Request| !request.is_released() && !request.phase().is_final();
+    laws.requests().filter(|request| request.is_slot()).filter(open).count()
+}
+
 impl World {
+    /// How many slots of scale sets are not over.
+    pub(crate) fn open_slots(&self) -> usize {
+        open_slots(&self.laws.lock().unwrap())
+    }
+
+    /// How many slots that are not over are not wanted.
+    pub(crate) fn asked_runners(&self) -> usize {
+        let laws = self.laws.lock().unwrap();
+        let slots = laws.requests().filter(|request| request.is_slot() && request.wanted() == 0);
+        slots.filter(|request| !request.is_released() && !request.phase().is_final()).count()
+    }
+
     /// A yard in which nothing acts yet.
     pub(crate) fn new(seed: u64, told: bool, bug: Option<Bug>, only: Option<&[Fault]>) -> Self {
         let (chance, holds) = (Chance::of(seed), Chance::of(seed ^ 0x0048_6f6c_6473));
@@ -182,6 +202,7 @@ impl World {
             highest: Highest::default(),
             effects: Effects::default(),
             jobs: Jobs::default(),
+            set_jobs: SetJobs::default(),
             waited_for: Mutex::default(),
             versions: Mutex::new((newest, BTreeSet::new())),
             ends,
@@ -200,8 +221,25 @@ impl World {
     /// A yard whose runs ask for nothing.
     pub(crate) fn of_queued_jobs(seed: u64, told: bool, bug: Option<Bug>) -> Self {
         let mut world = Self::new(seed, told, bug, Some(&queued_jobs::FAULTS));
+        world.fault_rates = FaultRates::among(&queued_jobs::FAULTS, &world.chance);
         world.classes = [("small".to_owned(), RegistrationMode::Run)].into();
         Self { jobs: Jobs::new(true), ..world }
+    }
+
+    /// A yard whose jobs name the label of a runner scale set.
+    pub(crate) fn of_set_jobs(seed: u64, told: bool, bug: Option<Bug>) -> Self {
+        Self::with_sets(seed, told, bug, &set_jobs::FAULTS)
+    }
+
+    pub(crate) fn of_set_jobs_in_fair_weather(seed: u64, bug: Option<Bug>) -> Self {
+        Self::with_sets(seed, false, bug, &[])
+    }
+
+    fn with_sets(seed: u64, told: bool, bug: Option<Bug>, faults: &[Fault]) -> Self {
+        let mut world = Self::new(seed, told, bug, Some(faults));
+        world.fault_rates = FaultRates::among(faults, &world.chance);
+        world.classes = [("small".to_owned(), RegistrationMode::Job)].into();
+        Self { set_jobs: SetJobs::over(&world.clock), ..world }
     }
 
     /// Whether a job that GitHub assigns to a runner begins there.
@@ -277,6 +315,7 @@ impl World {
             }
         }
         broken.extend(laws.request_of(&write.key).and_then(|request| self.jobs.judge(request)));
+        broken.extend(self.set_jobs.judge(open_slots(&laws)));
         if let Some(request) = laws.request_of(&write.key).filter(|request| is_over(request) && !released) {
             broken.extend(self.released_early(&laws, request));
         }

@@ -412,8 +412,8 @@ fn status() -> BoxedStrategy<Status> {
     let times = (times, any::<bool>(), of(word(ReleasedBy::ALL)), derived);
     let claims = (instance_id(), 1_u64..9).prop_map(|(id, version)| (id.clone(), ClaimId::of(&id, version)));
     let claims = btree_map_of(claims);
-    let status = (told, vec(condition(), 0..3), times, claims).prop_map(
-        |(told, conditions, (times, accepted, by, derived), claims)| Status {
+    let status = (told, vec(condition(), 0..3), times, (claims, of(job()))).prop_map(
+        |(told, conditions, (times, accepted, by, derived), (claims, job))| Status {
             phase: Some(told.0),
             instances: told.1,
             claims,
@@ -434,6 +434,7 @@ fn status() -> BoxedStrategy<Status> {
             lent_since: times.1,
             released_at: times.2,
             ended_at: times.1,
+            job,
             settled_for: times.5,
             observed_generation: times.3,
             expires_at: times.4,
