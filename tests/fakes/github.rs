@@ -230,23 +230,23 @@ impl FakeGitHub {
     /// Says where a run stands; a run nobody spoke of is not found.
     pub fn set_source(&self, owner: &str, name: &str, run_id: u64, source: RunSource, branch: BranchFacts) {
         let mut site = locked(&self.0.site);
-        site.branches.insert((owner.to_owned(), name.to_owned(), source.head_branch.clone()), branch);
-        site.sources.insert((owner.to_owned(), name.to_owned(), run_id), source);
+        site.branches.insert(key(owner, name, source.head_branch.clone()), branch);
+        site.sources.insert(key(owner, name, run_id), source);
     }
 
     /// How a run is.
     pub fn set_run(&self, owner: &str, name: &str, run_id: u64, state: RunState) {
-        locked(&self.0.site).runs.insert((owner.to_owned(), name.to_owned(), run_id), state);
+        locked(&self.0.site).runs.insert(key(owner, name, run_id), state);
     }
 
     /// Says that a run has the code of a fork.
     pub fn set_fork(&self, owner: &str, name: &str, run_id: u64) {
-        locked(&self.0.site).forks.insert((owner.to_owned(), name.to_owned(), run_id));
+        locked(&self.0.site).forks.insert(key(owner, name, run_id));
     }
 
     /// Says whether a run waits for an approval; the lists of queued and running runs do not show it then.
     pub fn set_waiting(&self, owner: &str, name: &str, run_id: u64, waits: bool) {
-        let (run, mut site) = ((owner.to_owned(), name.to_owned(), run_id), locked(&self.0.site));
+        let (run, mut site) = (key(owner, name, run_id), locked(&self.0.site));
         let _changed = match waits {
             true => site.waiting.insert(run),
             false => site.waiting.remove(&run),
@@ -266,7 +266,7 @@ impl FakeGitHub {
 
     /// Adds a job to an attempt of a run, whose entry in the lists changes.
     pub fn add_job(&self, owner: &str, name: &str, run_id: u64, job: WorkflowJob) {
-        let (run, now) = ((owner.to_owned(), name.to_owned(), run_id), self.0.clock.now());
+        let (run, now) = (key(owner, name, run_id), self.0.clock.now());
         locked(&self.0.site).changed.insert(run, now);
         self.add_job_late(owner, name, run_id, job);
     }
@@ -274,7 +274,7 @@ impl FakeGitHub {
     /// Adds a job to an attempt of a run whose entry in the lists has changed before, as GitHub lists jobs late.
     pub fn add_job_late(&self, owner: &str, name: &str, run_id: u64, job: WorkflowJob) {
         let mut site = locked(&self.0.site);
-        let run = (owner.to_owned(), name.to_owned(), run_id);
+        let run = key(owner, name, run_id);
         site.jobs.entry(run).or_default().entry(job.attempt).or_default().push(job);
     }
 
@@ -288,7 +288,7 @@ impl FakeGitHub {
         mut change: impl FnMut(&mut WorkflowJob),
     ) {
         let mut site = locked(&self.0.site);
-        let run = (owner.to_owned(), name.to_owned(), run_id);
+        let run = key(owner, name, run_id);
         let jobs = site.jobs.entry(run).or_default().entry(attempt).or_default();
         jobs.iter_mut().filter(|job| job.attempt == attempt).for_each(&mut change);
     }
@@ -304,7 +304,7 @@ impl FakeGitHub {
     /// As GitHub answers: the run is unknown, or not over, or none of its jobs failed.
     pub fn rerun(&self, owner: &str, name: &str, run_id: u64, all: bool) -> Result<u32, GitHubError> {
         let now = self.0.clock.now();
-        locked(&self.0.site).rerun((owner.to_owned(), name.to_owned(), run_id), all, now)
+        locked(&self.0.site).rerun(key(owner, name, run_id), all, now)
     }
 
     /// Says when GitHub's support of a runner version ends.
@@ -363,7 +363,7 @@ impl FakeGitHub {
         verb: &'static str,
         act: impl FnOnce(&mut Site) -> Result<T, GitHubError>,
     ) -> Result<T, GitHubError> {
-        let repository = format!("{owner}/{name}");
+        let repository = format!("{owner}/{name}").to_ascii_lowercase();
         let mut site = locked(&self.0.site);
         *site.calls_in.entry(repository.clone()).or_default().entry(verb).or_default() += 1;
         drop(site);
@@ -384,6 +384,11 @@ impl FakeGitHub {
             Ok(Token { value: format!("{what}-{}", site.number()), expires_at })
         })
     }
+}
+
+/// What something of a repository is kept under: GitHub regards no case in the names of owners and repositories.
+fn key<T>(owner: &str, name: &str, of: T) -> (String, String, T) {
+    (owner.to_ascii_lowercase(), name.to_ascii_lowercase(), of)
 }
 
 #[async_trait]
@@ -503,7 +508,7 @@ impl GitHub for FakeGitHub {
         run_id: u64,
         _waiting: Waiting,
     ) -> Result<RunState, GitHubError> {
-        let run = (owner.to_owned(), name.to_owned(), run_id);
+        let run = key(owner, name, run_id);
         let unknown = || GitHubError::NotFound(format!("{owner}/{name} run {run_id}"));
         self.answering("run").await;
         self.call_in((owner, name), "run", |site| site.runs.get(&run).copied().ok_or_else(unknown))
@@ -517,7 +522,7 @@ impl GitHub for FakeGitHub {
     ) -> Result<Vec<WorkflowRun>, GitHubError> {
         self.answering("open_runs").await;
         self.call_in((owner, name), "open_runs", |site| {
-            let ours = |of: &(String, String, u64)| (of.0.as_str(), of.1.as_str()) == (owner, name);
+            let ours = |of: &(String, String, u64)| *of == key(owner, name, of.2);
             let shown = |of: &(String, String, u64)| listed == Listed::Open || !site.waiting.contains(of);
             let runs = site.runs.iter().filter(|(of, _)| ours(of) && shown(of));
             let open = runs.filter_map(|(of, state)| match state {
@@ -533,8 +538,7 @@ impl GitHub for FakeGitHub {
             });
             let open: Vec<WorkflowRun> = open.collect();
             // Each state has a list of its own at GitHub.
-            let waits =
-                |run: &&WorkflowRun| site.waiting.contains(&(owner.to_owned(), name.to_owned(), run.id));
+            let waits = |run: &&WorkflowRun| site.waiting.contains(&key(owner, name, run.id));
             let (waiting, running): (Vec<_>, Vec<_>) = open.iter().partition(waits);
             site.answers("open_runs", &format!("{owner}/{name} running"), &running);
             if listed == Listed::Open {
@@ -551,7 +555,7 @@ impl GitHub for FakeGitHub {
         run_id: u64,
         attempt: u32,
     ) -> Result<Vec<WorkflowJob>, GitHubError> {
-        let run = (owner.to_owned(), name.to_owned(), run_id);
+        let run = key(owner, name, run_id);
         self.call_in((owner, name), "run_jobs", |site| {
             if let Some(outage) = site.outages_in.get(&format!("{owner}/{name}#{run_id}")) {
                 return Err(outage.clone());
@@ -564,7 +568,7 @@ impl GitHub for FakeGitHub {
     }
 
     async fn run_source(&self, owner: &str, name: &str, run_id: u64) -> Result<RunSource, GitHubError> {
-        let run = (owner.to_owned(), name.to_owned(), run_id);
+        let run = key(owner, name, run_id);
         let unknown = || GitHubError::NotFound(format!("{owner}/{name} run {run_id}"));
         self.call_in((owner, name), "run_source", |site| site.sources.get(&run).cloned().ok_or_else(unknown))
     }
@@ -576,14 +580,14 @@ impl GitHub for FakeGitHub {
         branch: &str,
         _: &str,
     ) -> Result<BranchFacts, GitHubError> {
-        let branch = (owner.to_owned(), name.to_owned(), branch.to_owned());
+        let branch = key(owner, name, branch.to_owned());
         self.call_in((owner, name), "branch", |site| {
             Ok(site.branches.get(&branch).copied().unwrap_or_default())
         })
     }
 
     async fn rerun_failed_jobs(&self, owner: &str, name: &str, run_id: u64) -> Result<(), GitHubError> {
-        let (run, now) = ((owner.to_owned(), name.to_owned(), run_id), self.0.clock.now());
+        let (run, now) = (key(owner, name, run_id), self.0.clock.now());
         self.call_in((owner, name), "rerun_failed_jobs", |site| site.rerun(run, false, now).map(drop))
     }
 }

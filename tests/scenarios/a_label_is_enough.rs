@@ -77,6 +77,30 @@ async fn queued_jobs_get_machines_and_their_runs_end_gives_them_back() {
     assert_eq!(events(&world, "JobNotServed"), 0);
 }
 
+/// A class, a workflow that asks, and the jobs of another run write one repository in three ways.
+#[tokio::test(start_paused = true)]
+async fn a_repository_is_one_in_whichever_case_it_is_written() {
+    let world = World::with_github();
+    let mut spec = linux(1, 1);
+    spec["queue"] = json!({"runLabels": true});
+    (spec["repositories"], spec["reuseWithin"]) = (json!(["ACME/Web"]), json!("repository"));
+    world.pool(spec).await;
+    world.start();
+    world.github.set_run("Acme", "web", 40, RunState::Active { attempt: 1 });
+    let asked = world.provision("40", "linux", 1, json!({"repository": "Acme/WEB"})).await;
+    running(&world, 1, LOOK).await;
+    world.release(&asked).await;
+    world.until_phase(&asked, "Released", 60).await;
+    world.github.queue_job("Acme", "Web", 41, "build", &["41-linux"]);
+    running(&world, 1, LOOK).await;
+    let request: Request = world.request(&key(41, "linux")).await;
+    assert_eq!((request.intent.asked, request.phase()), (Asked::Job, Phase::Ready));
+    assert_eq!(world.instances().len(), 1, "the machine is of one trust domain");
+    world.github.set_run("aCME", "web", 41, RunState::Completed { attempt: 1 });
+    world.until_phase(&key(41, "linux"), "Released", 15 + 5 + 60).await;
+    world.check();
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_matrix_of_forty_jobs_gets_as_many_machines_as_its_class_allows_a_label() {
     let world = world(0, 20, json!({"runLabels": true, "maxSlots": 8})).await;
