@@ -47,6 +47,7 @@ Examples:
       mmem: 16384
       desired: 2
       max: 20
+      reuseWithin: repository
       schedules:
         - {cron: '0 8 * * 1-5', timeZone: Europe/Berlin, desired: 10}
         - {cron: '0 19 * * *', timeZone: Europe/Berlin, desired: 0}
