@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Keeps what has a source elsewhere as its source says: the part `config` of checks.json and the keys of `config` that
 values.yaml shows commented out (config/default.toml), values.schema.json (checks.json without what the chart checks
-itself, in words), README.md (the comments of values.yaml), and the chart's copies of the rules and dashboards.
+itself, in words), README.md (the comments of values.yaml), and runbook.yaml (docs/runbook.md).
 
     charts/runyard/ci/generate.py            writes them
     charts/runyard/ci/generate.py --check    says which are not as they should be, exit 1
@@ -161,6 +161,18 @@ def readme() -> str:
     return head + "## Values\n\n| value | default | is |\n|---|---|---|\n" + "\n".join(rows) + "\n"
 
 
+def runbook() -> str:
+    """The section of each alert, without its links, as values of an annotation."""
+    sections = re.findall(r"^## (Runyard\w+)\n(.*?)(?=^## |\Z)", (ROOT / "docs/runbook.md").read_text(), re.MULTILINE | re.DOTALL)
+    lines = ["# The sections of docs/runbook.md, for the annotation `runbook`. Generated: `.ci/chart --update`."]
+    for name, text in sections:
+        text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", re.sub(r"<!--.*?-->\n", "", text, flags=re.DOTALL))
+        # Prometheus reads an annotation as a template.
+        text = text.strip().replace("{{", '{{"{{"}}')
+        lines += [f"{name}: |", *(f"  {line}".rstrip() for line in text.split("\n"))]
+    return "\n".join(lines) + "\n"
+
+
 def made() -> dict[Path, str]:
     """Every file that has a source elsewhere, with what it should hold."""
     whole = checks()
@@ -169,6 +181,7 @@ def made() -> dict[Path, str]:
         CHART / "values.schema.json": json.dumps(plain(whole), indent=2) + "\n",
         CHART / "values.yaml": values(),
         CHART / "README.md": readme(),
+        CHART / "runbook.yaml": runbook(),
     }
 
 

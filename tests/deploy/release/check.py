@@ -69,6 +69,14 @@ def every_place_of_the_version_is_checked(clone):
     (clone.at / "left").unlink()
 
 
+def a_release_is_made_only_where_the_owner_is_named(clone):
+    named = next(line for line in (clone.at / "config/release/owner").read_text().splitlines() if not line.startswith("#"))
+    assert re.fullmatch(r"[\w-]+/[\w.-]+", named), named
+    ended = clone.run("check", VERSION, named)
+    assert ended.returncode == 0, ended
+    refused(clone.run("check", VERSION, "somebody/else"), "somebody/else")
+
+
 def a_release_lacks_no_file(clone, dist):
     names = [f"{one}-linux-{machine}" for one in ("runyard", "runyard-agent") for machine in ("x86_64", "aarch64")]
     names += [f"{name}.cdx.json" for name in names] + [f"runyard-{VERSION}.tgz"]
@@ -150,6 +158,7 @@ def main():
         dist = pathlib.Path(scratch) / "dist"
         dist.mkdir()
         every_place_of_the_version_is_checked(clone)
+        a_release_is_made_only_where_the_owner_is_named(clone)
         a_release_lacks_no_file(clone, dist)
         the_notes_are_the_versions_own(clone)
         each_bill_of_materials_has_a_number_of_its_own(clone, dist)
