@@ -72,9 +72,9 @@ pub use record::time::{Seconds, millis};
 pub use record::{Reading, Record, SCHEMA, Unreadable, Versioned, read};
 pub use request::job_ring::{JobRing, LARGEST_JOB_RING, NotAJobRing, read_job_ring};
 pub use request::{
-    Asked, Desired, Intent, LONGEST_RUNTIME_MINUTES, LONGEST_TIMEOUT_SECONDS, NewIntent, Phase, ReleasedBy,
-    Request, Status, TIMEOUT_SECONDS, UNWATCHED_RUNTIME_MINUTES, WATCHED_RUNTIME_MINUTES, claim_of_runner,
-    label, machine_of_runner, release, runner_name,
+    Asked, Desired, Intent, LONGEST_RUNTIME_MINUTES, LONGEST_TIMEOUT_SECONDS, NewIntent, Phase, ReadySource,
+    ReleasedBy, Request, Status, TIMEOUT_SECONDS, UNWATCHED_RUNTIME_MINUTES, WATCHED_RUNTIME_MINUTES,
+    claim_of_runner, label, machine_of_runner, release, runner_name,
 };
 pub use scale_set::{SetCounts, SetRecord, SetState, slot_number};
 pub use timing::Timing;

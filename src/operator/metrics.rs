@@ -30,7 +30,9 @@ pub use ports::Metered;
 
 use crate::decide::Unserved;
 use crate::explain::{SetReport, ShareReport};
-use crate::model::{ClassName, InterruptionAction, Phase, Reason, State, TRANSITIONS, UsageClass, words};
+use crate::model::{
+    ClassName, InterruptionAction, Phase, ReadySource, Reason, State, TRANSITIONS, UsageClass, words,
+};
 use crate::ports::github::EndOfLife;
 use crate::ports::{Clock, QueueDepth};
 use crate::yard::BackoffKind;
@@ -40,18 +42,6 @@ use families::Families;
 use machines::LeaseSeen;
 use sets::Sets;
 use shares::Shares;
-
-words! {
-    /// The origin of the machines that made a request ready.
-    Source {
-        /// All from the pool.
-        Warm = "warm",
-        /// All launched for the request.
-        Cold = "cold",
-        /// Some from the pool and some launched.
-        Mixed = "mixed",
-    }
-}
 
 words! {
     /// The outcome of a pool queue's message.
@@ -218,7 +208,7 @@ impl Metrics {
     }
 
     /// Records that a request became ready, this long after it was accepted.
-    pub fn request_ready(&self, class: &str, source: Source, after: Duration) {
+    pub fn request_ready(&self, class: &str, source: ReadySource, after: Duration) {
         let labels = [self.label(class), source.as_str()];
         self.families().request_ready.with_label_values(&labels).observe(after.as_secs_f64());
     }

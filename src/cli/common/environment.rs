@@ -28,6 +28,7 @@ const READ: &[&str] = &[
     "RUNYARD_STAND_IN_URL",
     "RUNYARD_STAND_IN_TOKEN",
     "RUNYARD_TABLE",
+    "RUNYARD_PAGE",
     "RUNYARD_DIR",
     "RUNYARD_LOG",
     "RUNYARD_QUEUE__KIND",

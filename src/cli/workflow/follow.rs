@@ -46,7 +46,7 @@ pub(crate) async fn follow(context: &mut CliContext, mut following: Following) -
         .await
     };
     progress.finish();
-    match waited {
+    let followed = match waited {
         Ok(Waited::Done(())) => finish(context, &following),
         Ok(Waited::TimedOut) => give_up(context, &following, None).await,
         Ok(Waited::Interrupted(caught)) => give_up(context, &following, Some(caught)).await,
@@ -54,7 +54,16 @@ pub(crate) async fn follow(context: &mut CliContext, mut following: Following) -
             Some(other) => other.without_answer(context, Some(following.item), Some(first), &failure).await,
             None => Err(failure),
         },
+    };
+    followed.map_err(|failure| linked(failure, github_output::page(&context.environment)))
+}
+
+/// Adds the address of the yard's status page to a failure, where it is known.
+fn linked(mut failure: CliFailure, page: Option<&str>) -> CliFailure {
+    if let (Some(page), Some(problem)) = (page, failure.problems.last_mut()) {
+        problem.fix.push_str(&format!("; the yard's status page: {page}"));
     }
+    failure
 }
 
 /// Returns whether there is nothing left to wait for.
@@ -240,6 +249,17 @@ mod tests {
         assert_eq!(told(&waits), "Pending    0/2  ClassUnreadable: the record of class c cannot be read");
         waits.status.phase = Some(Phase::Pending);
         assert!(!told(&waits).contains("ClassUnreadable"), "it was accepted since");
+    }
+
+    #[test]
+    fn a_failure_names_the_status_page_where_its_address_is_known() {
+        let failure = || over(&request("provisioned", "Failed"));
+        let named = linked(failure(), Some("https://runyard.example.com/"));
+        assert!(
+            named.problems[0].fix.ends_with("; the yard's status page: https://runyard.example.com/"),
+            "{named}"
+        );
+        assert_eq!(linked(failure(), None).to_string(), failure().to_string());
     }
 
     #[test]

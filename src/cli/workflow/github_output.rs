@@ -4,19 +4,22 @@ use std::fmt::Write as _;
 use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::common::duration;
 use crate::common::environment::Environment;
 use crate::output::json;
 use crate::workflow::cost_of_request::Cost;
 use runyard_core::ledger::Money;
-use runyard_core::model::{Item, Phase, Request};
+use runyard_core::model::{Item, Phase, ReadySource, Request, Status};
 
 /// Appends the outputs and the summary of a request to the files that GitHub Actions names. Write errors are only
 /// logged, because the machines matter more than their summary.
 pub(crate) fn publish(environment: &Environment, request: &Request) {
-    let files = [("GITHUB_OUTPUT", outputs(request)), ("GITHUB_STEP_SUMMARY", summary(request))];
+    let files =
+        [("GITHUB_OUTPUT", outputs(request)), ("GITHUB_STEP_SUMMARY", summary(request, page(environment)))];
     for (name, text) in files {
         let Some(path) = environment.file(name) else { continue };
         if let Err(error) = append(&path, &text) {
@@ -80,7 +83,26 @@ fn outputs(request: &Request) -> String {
     )
 }
 
-fn summary(request: &Request) -> String {
+/// Returns the address of the yard's status page, which only its owner knows: a workflow's role reads its own requests
+/// alone.
+pub(crate) fn page(environment: &Environment) -> Option<&str> {
+    environment.get("RUNYARD_PAGE")
+}
+
+/// Formats how long a request waited, and for which machines.
+fn waited(status: &Status) -> Option<String> {
+    let until = status.ready_at.or(status.ended_at)?;
+    let lasted = Duration::try_from(until.duration_since(status.accepted_at?)).unwrap_or_default();
+    let lasted = duration::show(Duration::from_secs(lasted.as_secs()));
+    Some(match status.ready_source {
+        None => lasted,
+        Some(ReadySource::Warm) => format!("{lasted} (warm: all machines were in the pool)"),
+        Some(ReadySource::Cold) => format!("{lasted} (cold: all machines were launched)"),
+        Some(ReadySource::Mixed) => format!("{lasted} (some machines were in the pool, some launched)"),
+    })
+}
+
+fn summary(request: &Request, page: Option<&str>) -> String {
     let (id, intent, status) = (&request.id, &request.intent, &request.status);
     let mark = match request.phase() {
         Phase::Ready => "✅",
@@ -102,11 +124,79 @@ fn summary(request: &Request) -> String {
     if let Some(at) = status.ready_at {
         row("ready", at.to_string());
     }
+    if let Some(waited) = waited(status) {
+        row("waited", waited);
+    }
     let ids: Vec<String> = status.instances.iter().map(|id| format!("`{id}`")).collect();
     row("instances", ids.join(" "));
     if !status.message.is_empty() {
         row("message", status.message.replace(['|', '\n', '\r'], " "));
     }
     text.push('\n');
+    if let Some(page) = page {
+        writeln!(text, "[The yard's status page](<{page}>)\n").expect("a string takes all");
+    }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::session::context::readable;
+
+    fn request(more: serde_json::Value) -> Request {
+        let mut fields = json!({
+            "pk": "request#acme/web#42", "sk": "request#default#1", "kind": "request", "version": 3, "runId": "42",
+            "attempt": 1, "repository": "acme/web", "name": "default", "resourceClass": "small", "count": 1,
+            "desired": "provisioned", "generation": 1, "phase": "Ready", "acceptedAt": "2026-11-20T11:45:00Z",
+            "deadline": "2026-11-20T11:55:00Z", "observedGeneration": 1, "instances": ["i-1"],
+        });
+        for (name, value) in more.as_object().into_iter().flatten() {
+            fields[name] = value.clone();
+        }
+        let item: serde_dynamo::Item = serde_dynamo::to_item(fields).expect("it is an item");
+        readable(&item.into_inner().into_iter().collect()).expect("it is a request")
+    }
+
+    #[test]
+    fn the_summary_tells_the_wait_and_whether_machines_were_warm_or_cold() {
+        let told = |source: &str| {
+            let more = json!({"readyAt": "2026-11-20T11:46:05.7Z", "readySource": source});
+            summary(&request(more), None)
+        };
+        assert!(
+            told("warm").contains("| waited | 1m5s (warm: all machines were in the pool) |\n"),
+            "{}",
+            told("warm")
+        );
+        assert!(
+            told("cold").contains("| waited | 1m5s (cold: all machines were launched) |\n"),
+            "{}",
+            told("cold")
+        );
+        assert!(
+            told("mixed").contains("| waited | 1m5s (some machines were in the pool, some launched) |\n")
+        );
+        let older = summary(&request(json!({"readyAt": "2026-11-20T11:45:02Z"})), None);
+        assert!(older.contains("| waited | 2s |\n"), "{older}");
+        let failed =
+            json!({"phase": "Failed", "endedAt": "2026-11-20T11:55:00Z", "message": "DeadlinePassed"});
+        let failed = summary(&request(failed), None);
+        assert!(failed.contains("| waited | 10m |\n"), "{failed}");
+        let waits = summary(&request(json!({"phase": "Pending"})), None);
+        assert!(!waits.contains("waited"), "{waits}");
+    }
+
+    #[test]
+    fn the_summary_links_the_status_page_where_its_address_is_known() {
+        let request = request(json!({}));
+        let linked = summary(&request, Some("https://runyard.example.com/"));
+        assert!(
+            linked.ends_with("\n\n[The yard's status page](<https://runyard.example.com/>)\n\n"),
+            "{linked}"
+        );
+        assert!(!summary(&request, None).contains("status page"));
+    }
 }

@@ -130,6 +130,7 @@ impl Verb for ProvisionArgs {
             crate::pools::queue_name::fits_queue_name(start.table, &self.class)
                 .map_err(|p| p.named("--class")),
         );
+        problems.keep(start.environment.get("RUNYARD_PAGE").map_or(Ok(()), page));
         problems.check()?;
         let (repository, run_id, name) = run.expect("what is missing was refused above");
         Ok(RequestKey { repository, run_id, name, attempt: attempt.expect("refused above") })
@@ -230,6 +231,17 @@ fn count(text: &str) -> Result<u32, FieldError> {
         let message = format!("must be a whole number from 1 to {MOST_MACHINES}");
         FieldError::new("count", text, message, format!("ask for 1 to {MOST_MACHINES} machines"))
     })
+}
+
+/// Refuses an address that is none, or that would end a link.
+fn page(address: &str) -> Result<(), FieldError> {
+    let web = address.starts_with("https://") || address.starts_with("http://");
+    if web && address.bytes().all(|byte| byte.is_ascii_graphic() && !b"<>|`".contains(&byte)) {
+        return Ok(());
+    }
+    let fix =
+        "write the address of the yard's status page, such as https://runyard.example.com, or leave it out";
+    Err(FieldError::new("RUNYARD_PAGE", address, "is no web address", fix))
 }
 
 /// Parses the name of a priority; only the operator can check that it exists.

@@ -5,7 +5,8 @@ use jiff::Timestamp;
 
 use crate::ledger::Money;
 use crate::model::{
-    Asked, ClassName, ConditionType, Phase, Pool, PoolSpec, Record, ReleasedBy, Request, RequestKey,
+    Asked, ClassName, ConditionType, Phase, Pool, PoolSpec, ReadySource, Record, ReleasedBy, Request,
+    RequestKey,
 };
 
 use crate::decide::context::Context;
@@ -224,6 +225,7 @@ fn serve(cx: &Context<'_>, key: &RequestKey, request: &Request, holding: &Holdin
             next.progress(Phase::Ready, message.clone());
             next.status.ready_at = Some(now);
             next.status.hourly_cost_nanos = hourly_cost(cx, next);
+            next.status.ready_source = source(cx, next);
             next.status.set_condition(ConditionType::Ready, true, "Ready", message, now);
         });
     }
@@ -259,6 +261,18 @@ fn hourly_cost(cx: &Context<'_>, request: &Request) -> Option<u64> {
         sum += cx.policy.prices.hour(facts.resource_class.as_str(), kind, zone, facts.usage_class).ok()?;
     }
     u64::try_from(sum.nanos()).ok().filter(|nanos| *nanos > 0)
+}
+
+/// Returns where a request's machines came from: one that was launched before it was accepted was in the pool.
+fn source(cx: &Context<'_>, request: &Request) -> Option<ReadySource> {
+    let accepted = request.status.accepted_at?;
+    let machines = request.status.instances.iter().filter_map(|id| cx.yard.by_id(id));
+    let cold: Vec<bool> = machines.map(|m| m.instance.facts.created_at >= accepted).collect();
+    Some(match (cold.iter().any(|cold| *cold), cold.iter().all(|cold| *cold)) {
+        (true, true) => ReadySource::Cold,
+        (true, false) => ReadySource::Mixed,
+        (false, _) => ReadySource::Warm,
+    })
 }
 
 /// Describes the machines of a request that is not ready, and when it fails.

@@ -74,6 +74,18 @@ impl Phase {
 }
 
 words! {
+    /// The origin of the machines that made a request ready.
+    ReadySource {
+        /// All from the pool.
+        Warm = "warm",
+        /// All launched for the request.
+        Cold = "cold",
+        /// Some from the pool and some launched.
+        Mixed = "mixed",
+    }
+}
+
+words! {
     /// Why the operator released a request that its workflow did not release.
     ReleasedBy {
         /// It was ready for its maximum runtime.
@@ -193,6 +205,8 @@ pub struct Status {
     pub workflow: Option<String>,
     /// The hourly cost of its machines when it became ready, in nano-dollars; none where a machine has no price.
     pub hourly_cost_nanos: Option<u64>,
+    /// Where the machines came from that made it ready; none in records of older operators.
+    pub ready_source: Option<ReadySource>,
     /// When it fails unless it is ready.
     pub deadline: Option<Timestamp>,
     /// When it became ready.

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use prometheus::IntGaugeVec;
 
+use super::count;
 use super::families::Families;
-use super::{Source, count};
 use crate::decide::Unserved;
-use crate::model::{Phase, State};
+use crate::model::{Phase, ReadySource, State};
 use crate::yard::BackoffKind;
 
 /// The label of all classes without series of their own; no class can have this name.
@@ -66,7 +66,7 @@ impl Classes {
         }
         self.declared.insert(class.to_owned());
         families.machines.declare(class);
-        for source in Source::ALL {
+        for source in ReadySource::ALL {
             families.request_ready.with_label_values(&[class, source.as_str()]);
         }
         for reason in FAILURES {
@@ -90,7 +90,7 @@ impl Classes {
     pub(super) fn forget(&mut self, class: &str, families: &Families) {
         self.declared.remove(class);
         families.machines.forget(class);
-        for source in Source::ALL {
+        for source in ReadySource::ALL {
             let _ = families.request_ready.remove_label_values(&[class, source.as_str()]);
         }
         for reason in FAILURES {

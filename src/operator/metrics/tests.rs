@@ -177,7 +177,7 @@ async fn a_class_that_is_declared_has_all_its_series_at_zero() {
             0.0
         );
     }
-    for source in Source::ALL {
+    for source in ReadySource::ALL {
         let series =
             format!("runyard_request_ready_seconds_count{{resource_class=\"linux\",source=\"{source}\"}}");
         assert_eq!(value(&text, &series), 0.0);
@@ -193,7 +193,7 @@ async fn what_is_told_is_shown() {
     metrics.pool_desired(&class("linux"), 5);
     metrics.pool_bounds(&class("linux"), 8, true);
     metrics.requests("linux", Phase::Pending, 2);
-    metrics.request_ready("linux", Source::Warm, Duration::from_millis(1500));
+    metrics.request_ready("linux", ReadySource::Warm, Duration::from_millis(1500));
     metrics.transition(None, State::Created);
     metrics.transition(Some(State::Idle), State::Claimed);
     metrics.termination(Reason::Surplus);
@@ -291,7 +291,7 @@ async fn unknown_classes_are_summed_up_under_one_label() {
     let metrics = metrics();
     for n in 0..1000 {
         metrics.requests(&format!("typo-{n}"), Phase::Failed, 1);
-        metrics.request_ready(&format!("typo-{n}"), Source::Cold, Duration::from_secs(1));
+        metrics.request_ready(&format!("typo-{n}"), ReadySource::Cold, Duration::from_secs(1));
     }
     let failed = "runyard_requests{phase=\"Failed\",resource_class=\"_other\"}";
     let text = metrics.render();

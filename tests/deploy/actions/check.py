@@ -21,7 +21,8 @@ OURS = "OWNER/runyard/"
 EXPRESSION = re.compile(r"\$\{\{\s*inputs\.([a-z0-9-]+)\s*\}\}")
 STUB = """#!/usr/bin/env python3
 import json, os, sys
-json.dump({"arguments": sys.argv[1:], "table": os.environ.get("RUNYARD_TABLE")}, open(os.environ["CALLED"], "w"))
+said = {name.lower(): os.environ.get("RUNYARD_" + name) for name in ("TABLE", "PAGE")}
+json.dump({"arguments": sys.argv[1:], **said}, open(os.environ["CALLED"], "w"))
 sys.exit(int(os.environ.get("ENDS", "0")))
 """
 HARM = ["$(touch HARM)", "`touch HARM`", "a; touch HARM", "--wait", "a' \" b", "a\nphase=Ready", "*", "${IFS}touch${IFS}HARM"]
@@ -113,12 +114,14 @@ def nothing_of_a_fork_runs_where_the_role_is():
 def inputs_are_values(place):
     called, ended = place.run("provision", {"class": "small", "count": "2"})
     wanted = ["provision", "--class=small", "--count=2", "--name=default", "--timeout=10m", "--wait"]
-    place.holds(called == {"arguments": wanted, "table": None}, (called, ended))
+    place.holds(called == {"arguments": wanted, "table": None, "page": None}, (called, ended))
     called, ended = place.run("release", {"table": "yard", "wait": "true"})
-    place.holds(called == {"arguments": ["release", "--name=default", "--wait"], "table": "yard"}, (called, ended))
+    place.holds(called == {"arguments": ["release", "--name=default", "--wait"], "table": "yard", "page": None}, (called, ended))
+    called, ended = place.run("provision", {"page": HARM[0]})
+    place.holds(called is not None and called["page"] == HARM[0], (called, ended))
     for name in ("provision", "release"):
         flags = {"on-demand-fallback", "secret-label", "wait"}
-        elsewhere = {"url", "sha256", "program", "table"} | flags
+        elsewhere = {"url", "sha256", "program", "table", "page"} | flags
         texts = [one for one in inputs(load(ACTIONS / name / "action.yml")) if one not in elsewhere]
         for harm in HARM:
             called, ended = place.run(name, dict.fromkeys(texts, harm))
@@ -178,7 +181,7 @@ def a_released_action_brings_its_own_program(place):
     curl.chmod(0o755)
     (place.scratch / f"runyard-{digest}").unlink(missing_ok=True)
     called, ended = place.run("release", {}, path=f"{tools}:{bare}", actions=released)
-    assert called == {"arguments": ["release", "--name=default"], "table": None}, (called, ended)
+    assert called == {"arguments": ["release", "--name=default"], "table": None, "page": None}, (called, ended)
     # An installed one comes first; a name that is not installed is never replaced by the released one.
     called, ended = place.run("release", {"program": "other"}, path=f"{tools}:{bare}", actions=released)
     assert called is None and ended.returncode == 1 and "::error::program" in ended.stderr, ended

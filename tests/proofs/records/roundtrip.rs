@@ -13,11 +13,11 @@ use runyard_core::model::{
     InstanceArn, InstanceFacts, InstanceId, InstanceTypes, Intent, Interruption, InterruptionAction,
     JobReport, Jobs, Keep, KeepScope, Kept, KeptDirectories, LabelMode, LabelSuffix, Launch, LaunchId,
     LaunchPhase, LaunchTemplate, Lease, Level, Life, Money, Pace, Phase, PinnedImage, Pool, PoolOverride,
-    PoolSpec, PoolStatus, Promotion, Queue, Quota, Reading, Reason, Record, RecordId, RegisteredAhead,
-    Registration, RegistrationMode, ReleasedBy, Replacement, Repository, Request, RequestKey, RequestName,
-    RetireReport, ReuseWithin, RunId, RunnerPackage, RunnerTrial, RunnerTrouble, Schedule, SetCounts,
-    SetPlace, SetRecord, SetScope, SetState, ShareBy, Sharing, Signal, SizedDesired, Sizing, State, Status,
-    Threshold, TroubleKind, Uid, Usage, UsageClass, Volume, WriteFrom, read,
+    PoolSpec, PoolStatus, Promotion, Queue, Quota, Reading, ReadySource, Reason, Record, RecordId,
+    RegisteredAhead, Registration, RegistrationMode, ReleasedBy, Replacement, Repository, Request,
+    RequestKey, RequestName, RetireReport, ReuseWithin, RunId, RunnerPackage, RunnerTrial, RunnerTrouble,
+    Schedule, SetCounts, SetPlace, SetRecord, SetScope, SetState, ShareBy, Sharing, Signal, SizedDesired,
+    Sizing, State, Status, Threshold, TroubleKind, Uid, Usage, UsageClass, Volume, WriteFrom, read,
 };
 
 /// The record read from what is stored of it.
@@ -409,11 +409,12 @@ fn status() -> BoxedStrategy<Status> {
     let told = (word(Phase::ALL), vec(instance_id(), 0..3), vec(instance_id(), 0..3), text());
     let times = (of(time()), of(time()), of(time()), count(), of(any::<i64>()), of(any::<u32>()));
     let derived = (of(any::<u32>()), of(time()), of(text()), any::<i32>(), of(text()), of(any::<u64>()));
+    let derived = (derived, of(word(ReadySource::ALL)));
     let times = (times, any::<bool>(), of(word(ReleasedBy::ALL)), derived);
     let claims = (instance_id(), 1_u64..9).prop_map(|(id, version)| (id.clone(), ClaimId::of(&id, version)));
     let claims = btree_map_of(claims);
     let status = (told, vec(condition(), 0..3), times, (claims, of(job()))).prop_map(
-        |(told, conditions, (times, accepted, by, derived), (claims, job))| Status {
+        |(told, conditions, (times, accepted, by, (derived, ready_source)), (claims, job))| Status {
             phase: Some(told.0),
             instances: told.1,
             claims,
@@ -429,6 +430,7 @@ fn status() -> BoxedStrategy<Status> {
             priority_value: derived.3,
             workflow: derived.4,
             hourly_cost_nanos: derived.5,
+            ready_source,
             deadline: times.1,
             ready_at: times.2,
             lent_since: times.1,

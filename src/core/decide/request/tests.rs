@@ -2,8 +2,8 @@ use serde_json::json;
 
 use crate::decide::{Effect, Planned, WaitReason};
 use crate::model::{
-    ClaimId, ConditionType, Instance, Life, Phase, Pool, Reason, Record, RecordId, Request, RunnerTrouble,
-    Signal, TroubleKind,
+    ClaimId, ConditionType, Instance, Life, Phase, Pool, ReadySource, Reason, Record, RecordId, Request,
+    RunnerTrouble, Signal, TroubleKind,
 };
 use crate::testing::*;
 use crate::yard::Observation;
@@ -157,6 +157,20 @@ fn a_request_past_its_deadline_fails_although_its_class_can_be_read_again() {
     assert_eq!(scene.served(), [], "it is too late for its class");
     let (step, note) = answer(&scene.of_request("1"));
     assert_eq!((step.after.phase(), note.reason), (Phase::Failed, "DeadlinePassed"));
+}
+
+#[test]
+fn a_request_that_is_ready_is_told_where_its_machines_came_from() {
+    let told = |ages: [i64; 2]| {
+        let of = |name, age: i64| running(name).with(|i| i.facts.created_at = crate::testing::at(-age));
+        let machines = vec![of("i-1", ages[0]), of("i-2", ages[1])];
+        let scene = yard(holding("1", 2, &["i-1", "i-2"], json!({})), machines);
+        answer(&scene.of_request("1")).0.after.status.ready_source
+    };
+    // It was accepted 100 s ago.
+    assert_eq!(told([200, 101]), Some(ReadySource::Warm));
+    assert_eq!(told([100, 50]), Some(ReadySource::Cold));
+    assert_eq!(told([200, 50]), Some(ReadySource::Mixed));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{Asked, Desired, Intent, Phase, ReleasedBy, Request, Status, TIMEOUT_SECONDS};
+use super::{Asked, Desired, Intent, Phase, ReadySource, ReleasedBy, Request, Status, TIMEOUT_SECONDS};
 use crate::model::machine::agent::{JobReport, known_job};
 use crate::model::pool::selector::InstanceTypes;
 use crate::model::record::Record;
@@ -175,6 +175,8 @@ pub struct RequestRow {
     #[serde(default, deserialize_with = "known_job", skip_serializing_if = "Option::is_none")]
     job: Option<JobReport>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    ready_source: Option<ReadySource>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     uid: Option<Uid>,
     version: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -248,6 +250,7 @@ impl Record for Request {
             workflow: status.workflow.clone(),
             hourly_cost_nanos: status.hourly_cost_nanos,
             job: status.job.clone(),
+            ready_source: status.ready_source,
             uid: self.uid.clone(),
             version: self.version,
             updated_at: self.updated_at,
@@ -305,6 +308,7 @@ impl Record for Request {
                 workflow: row.workflow,
                 hourly_cost_nanos: row.hourly_cost_nanos,
                 job: row.job,
+                ready_source: row.ready_source,
                 deadline: row.deadline,
                 ready_at: row.ready_at,
                 lent_since: row.lent_since,

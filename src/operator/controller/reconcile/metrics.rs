@@ -9,7 +9,7 @@ use crate::controller::measure;
 use crate::controller::records::ledger;
 use crate::decide::{Change, Planned, effective, first_end};
 use crate::explain::{self, SetReport};
-use crate::metrics::{OTHER, Source};
+use crate::metrics::OTHER;
 use crate::model::history::MachineLine;
 use crate::model::{ClassName, ConditionType, Event, EventType, Instance, Life, Phase, Pool, Request, State};
 use crate::yard::{BackoffKind, Class};
@@ -64,14 +64,9 @@ impl Loop {
             return;
         };
         let waited = Duration::try_from(ready.duration_since(accepted)).unwrap_or_default();
-        let machines = status.instances.iter().filter_map(|id| self.yard.by_id(id));
-        let cold: Vec<bool> = machines.map(|m| m.instance.facts.created_at >= accepted).collect();
-        let source = match (cold.iter().any(|cold| *cold), cold.iter().all(|cold| *cold)) {
-            (true, true) => Source::Cold,
-            (true, false) => Source::Mixed,
-            (false, _) => Source::Warm,
-        };
-        metrics.request_ready(&after.intent.resource_class, source, waited);
+        if let Some(source) = status.ready_source {
+            metrics.request_ready(&after.intent.resource_class, source, waited);
+        }
     }
 
     /// Counts machine time and measures queue depths at intervals. Only the leader does so, for all operators.
