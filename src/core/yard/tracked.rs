@@ -77,10 +77,16 @@ pub struct Tracked {
 }
 
 impl Tracked {
-    /// Returns whether the runner of the last box served its job, or ended without being asked to.
+    /// Returns whether the runner of the last box served its job, or ended without being asked to. Before the first box of
+    /// a claim the last one is of the claim before.
     pub(crate) fn box_used_up(&self) -> bool {
-        let done = self.agent.as_ref().and_then(|agent| agent.registration_done);
-        done.is_some_and(|done| done > 0 && done == self.instance.registration_seq)
+        let (instance, done) =
+            (&self.instance, self.agent.as_ref().and_then(|agent| agent.registration_done));
+        let sent = match instance.life {
+            Life::Claimed { .. } => instance.registration.is_some() || instance.ahead.is_some(),
+            Life::Created { .. } | Life::Running { .. } | Life::Idle { .. } | Life::Terminated { .. } => true,
+        };
+        sent && done.is_some_and(|done| done > 0 && done == instance.registration_seq)
     }
 
     /// Returns whether the runner of its claim ended: it served its job, or ended without being asked to. Before the first

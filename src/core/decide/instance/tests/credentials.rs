@@ -129,7 +129,22 @@ fn a_runner_that_ended_by_itself_is_registered_anew_and_the_dead_one_removed() {
     assert_eq!(ended(running(), "job", Some(7)), Some("anew, one dead"), "it had no job");
     assert_eq!(ended(running(), "job", None), Some("register"), "it is gone after its job");
     // It listened and ended before the record showed it.
-    assert_eq!(ended(machine("i-1").claimed(&ask("1")), "run", Some(7)), Some("anew, one dead"));
+    let boxed = || Some(Registration { sealed: "box".into(), expires_at: None });
+    let claimed = machine("i-1").claimed(&ask("1")).with(|i| i.registration = boxed());
+    assert_eq!(ended(claimed, "run", Some(7)), Some("anew, one dead"));
+}
+
+/// The simulation found it: a runner that died as its claim was given back was taken for the next claim's. That claim's
+/// runner then had a name under which nobody looked for it at the release.
+#[test]
+fn what_an_agent_says_of_the_box_of_a_former_claim_uses_up_no_box() {
+    let built = machine("i-1").claimed(&ask("1")).with(|i| i.registration_seq = 1);
+    let built = built.agent(|a| {
+        (a.registration_done, a.runner_id, a.public_key) = (Some(1), Some(7), Some("key".into()));
+    });
+    let mut scene = yard(built);
+    scene.policy.github = true;
+    assert_eq!(lacks(&scene), Some("register"));
 }
 
 #[test]
