@@ -12,8 +12,8 @@ use crate::output::format::{Format, plain};
 use runyard_core::decide::effective;
 use runyard_core::explain::remark;
 use runyard_core::model::{
-    Agent, AttributeValue, ClaimId, ConditionType, Counts, Instance, InstanceId, Item, Launch, Life, Phase,
-    Pool, Queue, Reading, Record, RecordId, Request, State, Unreadable, read,
+    Agent, AttributeValue, ClaimId, ConditionType, Counts, Instance, InstanceId, Item, JobReport, Launch,
+    Life, Phase, Pool, Queue, Reading, Record, RecordId, Request, State, Unreadable, read,
 };
 
 /// The table of one kind of record: the headings, the headings that only `-o wide` shows, and the cells of a record.
@@ -75,7 +75,7 @@ pub(crate) const INSTANCES: Columns<Instance> = Columns {
             agent.as_ref().map(kept).unwrap_or_default(),
             agent
                 .zip(instance.claim.as_ref())
-                .and_then(|(agent, claim)| job(&agent, &claim.id))
+                .and_then(|(agent, claim)| agent.job_of(&claim.id).map(job))
                 .unwrap_or_default(),
         ]
     },
@@ -201,13 +201,12 @@ fn kept(agent: &Agent) -> String {
 }
 
 /// Formats the job that a slot's runner has or had, for example `acme/web 41/1 build`.
-fn job(agent: &Agent, claim: &ClaimId) -> Option<String> {
-    let job = agent.job_of(claim)?;
-    Some(format!("{} {}/{} {}", job.repository, job.run_id, job.attempt, job.name))
+fn job(job: &JobReport) -> String {
+    format!("{} {}/{} {}", job.repository, job.run_id, job.attempt, job.name)
 }
 
 impl RowContext<'_> {
-    /// Formats the jobs of a slot's machines.
+    /// Formats the jobs of a slot's machines; after those, the one that its record keeps.
     fn jobs(&self, request: &Request) -> String {
         if !request.is_slot() {
             return String::new();
@@ -218,11 +217,13 @@ impl RowContext<'_> {
                 Some(_) | None => false,
             };
             match read::<Agent>(self.others.iter().find(of_machine)?) {
-                Reading::Record(agent) => job(&agent, claim),
+                Reading::Record(agent) => agent.job_of(claim).map(job),
                 Reading::Newer { .. } | Reading::Unreadable(_) => None,
             }
         };
-        request.status.claims.iter().filter_map(job_on).collect::<Vec<_>>().join(", ")
+        let told: Vec<String> = request.status.claims.iter().filter_map(job_on).collect();
+        let kept = request.status.job.as_ref().filter(|_| told.is_empty()).map(job);
+        told.into_iter().chain(kept).collect::<Vec<_>>().join(", ")
     }
 
     fn agent(&self, arn: &str) -> Option<Agent> {
@@ -378,7 +379,7 @@ mod tests {
 
     #[test]
     fn the_job_of_a_slot_is_in_the_wide_table_and_another_requests_is_not() {
-        use runyard_core::model::{InstanceArn, JobReport, SetPlace, SetRecord, Uid};
+        use runyard_core::model::{InstanceArn, SetPlace, SetRecord, Uid};
         let now: Timestamp = "2026-01-01T00:10:00Z".parse().unwrap();
         let (uid, class) = (Uid::parse("u-1").unwrap(), "small".parse().unwrap());
         let place = SetPlace::organization("acme").unwrap();
@@ -398,6 +399,10 @@ mod tests {
             (REQUESTS.cells)(request, &context).remove(at)
         };
         assert_eq!(cell(&slot), "acme/web 41/2 build");
+        slot.status.job = Some(JobReport::of("acme/api", "40", 1, "test", now).unwrap());
+        assert_eq!(cell(&slot), "acme/web 41/2 build", "its agent knows better");
+        slot.status.claims.clear();
+        assert_eq!(cell(&slot), "acme/api 40/1 test");
         slot.intent.asked = runyard_core::model::Asked::Verb;
         assert_eq!(cell(&slot), "");
     }

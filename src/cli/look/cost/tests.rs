@@ -11,8 +11,10 @@ use serde_json::Value;
 use super::*;
 use crate::output::screen::Screen;
 use crate::verbs::{AnyVerb, Cli, Once};
-use runyard_core::model::history::{Activity, Ended, HistoryLine, MachineLine, Span};
-use runyard_core::model::{Reason, RecordId, UsageClass};
+use runyard_core::model::history::{Activity, Ended, HistoryLine, MachineLine, RequestLine, Span};
+use runyard_core::model::{
+    JobReport, Phase, Reason, RecordId, Repository, Request, RequestKey, Uid, UsageClass,
+};
 
 /// The current time of the tests.
 fn now() -> Timestamp {
@@ -90,6 +92,43 @@ async fn what_the_history_has_is_added_up_by_repository() {
     // Three machine-hours at list price.
     assert_eq!(told["total"]["cost"].as_f64(), Some(0.6048));
     assert_eq!(told["unpriced"], Value::Array(vec![]));
+}
+
+/// A slot's key names a scale set, of an organisation even no repository.
+#[tokio::test(start_paused = true)]
+async fn a_slot_is_charged_to_the_repository_and_the_run_of_its_job() {
+    let slot = RequestKey {
+        repository: Repository::of_organization("acme").unwrap(),
+        run_id: "set-7".parse().unwrap(),
+        name: "s1".parse().unwrap(),
+        attempt: 1,
+    };
+    let on_slot = |line: HistoryLine| match line {
+        HistoryLine::Machine(mut line) => {
+            let serves = line.spans.iter_mut().filter(|span| span.request.is_some());
+            serves.for_each(|span| span.request = Some(Request::key_of(&slot)));
+            HistoryLine::Machine(line)
+        }
+        other => other,
+    };
+    let machine: Vec<HistoryLine> = machine(4, "acme/web", 40_000).into_iter().map(on_slot).collect();
+    let uid = Uid::parse("u-1").unwrap();
+    let mut over = Request::slot_of_set(&slot, &"small".parse().unwrap(), uid, ago(40_000));
+    (over.status.phase, over.status.ended_at) = (Some(Phase::Released), Some(ago(36_970)));
+    let with = |over: &Request| {
+        let line = RequestLine::of(over).expect("it is over");
+        [machine.clone(), vec![HistoryLine::Request(line)]].concat()
+    };
+    let waited = figures(&told("runyard cost", Some(&with(&over))).await);
+    assert!(waited.contains_key("acme/~"), "its runner waited in vain: {waited:?}");
+    over.status.job = Some(JobReport::of("Acme/Web", "41", 2, "build", ago(39_000)).unwrap());
+    let lines = with(&over);
+    for (line, row) in [("runyard cost", "acme/web"), ("runyard cost --by run", "acme/web 41")] {
+        let rows = figures(&told(line, Some(&lines)).await);
+        assert!(rows.contains_key(row) && rows.len() == 3, "{rows:?}");
+    }
+    let focus = told("runyard cost -o focus", Some(&lines)).await;
+    assert!(focus.contains(r#"""runyard_repository"":""acme/web"",""runyard_run"":""41"""#), "{focus}");
 }
 
 /// Returns the rows of a table by their first word: hours, cost, idle, total.

@@ -159,6 +159,14 @@ fn the_job_of_a_slot_answers_who_ran_on_its_machine() {
         "machine i-1 has or had job build of acme/web run 41/2, begun 2026-01-05T11:59:30Z",
     ];
     assert!(expected.iter().all(|line| lines.iter().any(|one| one == line)), "{lines:?}");
+    let mut over = slot.clone();
+    (over.status.served, over.status.job) =
+        (vec![id("i-1")], jobs_of_slot(&scene.yard, slot)[0].1.clone().into());
+    over.release_all();
+    let mut later = Scene::with(spec(json!({})));
+    later.put(&over);
+    let lines = explain(&later.yard, &later.policy, later.now, later.role, &slot_key(1));
+    assert!(lines.iter().any(|line| line == expected[1]), "the machine's record is gone: {lines:?}");
     let told = crate::explain::machine(&scene.yard, &crate::testing::arn("i-1")).unwrap();
     assert!(told.contains("for acme/~ run set-7/s1/1 (job build of acme/web run 41/2, begun"), "{told}");
 }

@@ -59,6 +59,8 @@ fn a_slot_is_released_when_its_runner_ended_and_gets_no_other() {
     let (step, note) = answer(&judged(&scene));
     assert_eq!((step.after.phase(), note.reason), (Phase::Releasing, "Releasing"));
     assert_eq!(step.after.status.released_by.map(|by| by.to_string()), Some("runner-ended".into()));
+    let agent = scene.yard.by_id(&id("i-1")).unwrap().agent.clone().unwrap();
+    assert!(agent.job.is_some() && step.after.status.job == agent.job, "{:?}", step.after.status.job);
     let boxes = |action: &&Planned| match &action.effect {
         Effect::Credential(_, credential) => {
             matches!(**credential, Credential::Registration(_) | Credential::Anew { .. })
