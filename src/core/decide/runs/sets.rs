@@ -285,8 +285,8 @@ impl SetView<'_> {
         // One that is not wanted holds its place: it may get a job yet.
         let room = self.most().saturating_sub(number(self.slots.open.len()));
         let failed = self.slots.failed_at.is_some_and(|at| after(at, AFTER_FAILURE) > now);
-        let make = if self.is_paused() || failed { 0 } else { (at_once + again).min(room) };
-        let make = make.min(MOST_AT_ONCE);
+        let rests = self.is_paused() || failed;
+        let make = if rests { 0 } else { (at_once + again).min(room).min(MOST_AT_ONCE) };
         missed.missing = missing - make;
         make as usize
     }
