@@ -59,7 +59,7 @@ bugs! {
     RunTakenForOver = "an operator takes a run that the list of running runs lacks for one that is over",
     JobsUnseen = "an operator sees no queued job",
     FreeWhileBusy = "an agent calls a runner free that has a job",
-    AnnouncesRoom = "an operator announces how many more jobs a scale set has room for when it has none",
+    AnnouncesNone = "an operator announces that a scale set holds no job",
     BusyGivenBack = "an agent calls a runner free that has a job, and an operator is deaf to GitHub, which keeps it",
     SetRunnerKept = "an operator takes the runner of a scale set for removed that was not",
     ReservationKept = "an operator never takes back what a request held that failed at its deadline",
@@ -78,7 +78,7 @@ impl Bug {
 
     /// Whether it harms jobs of a runner scale set.
     pub(crate) const fn harms_set_jobs(self) -> bool {
-        matches!(self, Self::AnnouncesRoom | Self::SetRunnerKept | Self::BusyGivenBack)
+        matches!(self, Self::AnnouncesNone | Self::SetRunnerKept | Self::BusyGivenBack)
     }
 }
 

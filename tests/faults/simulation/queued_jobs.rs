@@ -18,7 +18,7 @@ use runyard_fakes::queued_job;
 use serde_json::json;
 use tokio::sync::Semaphore;
 use tokio::task::spawn_local;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 use crate::simulation::actor::{Actor, Role};
 use crate::simulation::bugs::Bug;
@@ -148,22 +148,7 @@ pub(crate) async fn live(world: &Arc<World>, seed: u64) -> Result<u64, String> {
     let runs: Vec<_> = (1..=chance.number(4..9))
         .map(|number| spawn_local(run(world.clone(), chance.clone(), places.clone(), 100 + number, max)))
         .collect();
-    let begun = Instant::now();
-    while begun.elapsed() < FAULTY + CALM && !runs.iter().all(tokio::task::JoinHandle::is_finished) {
-        if begun.elapsed() >= FAULTY && !world.fault_rates.calm() {
-            world.fault_rates.clear_up();
-            world.actors.lock().unwrap().iter().for_each(|actor| actor.disturb());
-            world.trace.tell("faults stop");
-        }
-        if let Some(first) = world.broken.lock().unwrap().first() {
-            return Err(first.clone());
-        }
-        sleep(Duration::from_secs(1)).await;
-    }
-    let unfinished = runs.iter().filter(|task| !task.is_finished()).count();
-    if unfinished > 0 {
-        return Err(format!("L16: {unfinished} runs are not over after {:?}", FAULTY + CALM));
-    }
+    world.until_over(&runs, [FAULTY, CALM], "L16: of the runs").await?;
     Ok(*world.jobs.begun.lock().unwrap())
 }
 

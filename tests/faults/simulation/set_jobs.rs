@@ -200,22 +200,7 @@ pub(crate) async fn live(world: &Arc<World>, seed: u64) -> Result<u64, String> {
             spawn_local(job(world.clone(), chance.clone(), repository, number, most))
         })
         .collect();
-    let begun = Instant::now();
-    while begun.elapsed() < FAULTY + CALM && !all.iter().all(tokio::task::JoinHandle::is_finished) {
-        if begun.elapsed() >= FAULTY && !world.fault_rates.calm() {
-            world.fault_rates.clear_up();
-            world.actors.lock().unwrap().iter().for_each(|actor| actor.disturb());
-            world.trace.tell("faults stop");
-        }
-        if let Some(first) = world.broken.lock().unwrap().first() {
-            return Err(first.clone());
-        }
-        sleep(Duration::from_secs(1)).await;
-    }
-    let unfinished = all.iter().filter(|task| !task.is_finished()).count();
-    if unfinished > 0 {
-        return Err(format!("L18: {unfinished} jobs are not over after {:?}", FAULTY + CALM));
-    }
+    world.until_over(&all, [FAULTY, CALM], "L18: of the jobs").await?;
     let over = Instant::now();
     while world.open_slots() != standing {
         if over.elapsed() > UNUSED + BOUND {
@@ -413,7 +398,7 @@ impl ScaleSets for Listened {
         last: Option<u64>,
         capacity: u32,
     ) -> Result<Option<Message>, ScaleSetError> {
-        let capacity = if self.has(Bug::AnnouncesRoom) { 0 } else { capacity };
+        let capacity = if self.has(Bug::AnnouncesNone) { 0 } else { capacity };
         self.call("message", self.sets.message(session, last, capacity)).await
     }
 

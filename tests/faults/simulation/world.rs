@@ -112,22 +112,21 @@ fn is_over(request: &Request) -> bool {
     request.status.released_by == Some(ReleasedBy::MaxRuntime)
 }
 
-fn open_slots(laws: &Laws) -> usize {
+/// The slots of scale sets that are not over.
+fn open_slots(laws: &Laws) -> impl Iterator<Item = &Request> {
     let open = |request: &&Request| !request.is_released() && !request.phase().is_final();
-    laws.requests().filter(|request| request.is_slot()).filter(open).count()
+    laws.requests().filter(|request| request.is_slot()).filter(open)
 }
 
 impl World {
     /// How many slots of scale sets are not over.
     pub(crate) fn open_slots(&self) -> usize {
-        open_slots(&self.laws.lock().unwrap())
+        open_slots(&self.laws.lock().unwrap()).count()
     }
 
     /// How many slots that are not over are not wanted.
     pub(crate) fn asked_runners(&self) -> usize {
-        let laws = self.laws.lock().unwrap();
-        let slots = laws.requests().filter(|request| request.is_slot() && request.wanted() == 0);
-        slots.filter(|request| !request.is_released() && !request.phase().is_final()).count()
+        open_slots(&self.laws.lock().unwrap()).filter(|slot| slot.wanted() == 0).count()
     }
 
     /// A yard in which nothing acts yet.
@@ -293,6 +292,33 @@ impl World {
         self.decided.load(Ordering::SeqCst)
     }
 
+    /// Waits until all of these are over, first while things go wrong, and then while nothing does; tells what is broken
+    /// first, or how many of them are left.
+    pub(crate) async fn until_over(
+        &self,
+        tasks: &[tokio::task::JoinHandle<()>],
+        [faulty, calm]: [Duration; 2],
+        of_law: &str,
+    ) -> Result<(), String> {
+        let begun = tokio::time::Instant::now();
+        let left = || tasks.iter().filter(|task| !task.is_finished()).count();
+        while begun.elapsed() < faulty + calm && left() > 0 {
+            if begun.elapsed() >= faulty && !self.fault_rates.calm() {
+                self.fault_rates.clear_up();
+                self.actors.lock().unwrap().iter().for_each(|actor| actor.disturb());
+                self.trace.tell("faults stop");
+            }
+            if let Some(first) = self.broken.lock().unwrap().first() {
+                return Err(first.clone());
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        match left() {
+            0 => Ok(()),
+            left => Err(format!("{of_law} {left} are not over after {:?}", faulty + calm)),
+        }
+    }
+
     fn sim_host(&self, id: &InstanceId) -> Option<Arc<SimHost>> {
         self.machines.lock().unwrap().get(id).cloned()
     }
@@ -315,7 +341,7 @@ impl World {
             }
         }
         broken.extend(laws.request_of(&write.key).and_then(|request| self.jobs.judge(request)));
-        broken.extend(self.set_jobs.judge(open_slots(&laws)));
+        broken.extend(self.set_jobs.judge(open_slots(&laws).count()));
         if let Some(request) = laws.request_of(&write.key).filter(|request| is_over(request) && !released) {
             broken.extend(self.released_early(&laws, request));
         }
