@@ -59,6 +59,8 @@ resource "aws_sqs_queue" "dead" {
 resource "aws_sqs_queue" "queue" {
   for_each                   = toset(concat(var.classes, ["interruptions"]))
   name                       = "${var.table_name}-${each.key}"
+  # Of a class: twice timing.reannounce of the operator. Of interruptions: SQS's default.
+  message_retention_seconds  = each.key == "interruptions" ? 345600 : 600
   visibility_timeout_seconds = 30
   sqs_managed_sse_enabled    = true
   redrive_policy = jsonencode({

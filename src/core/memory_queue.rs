@@ -1,5 +1,5 @@
-//! A class's queue in memory, with visibility, receipts and dead letters as in SQS: for one process (`queue.kind =
-//! "memory"`) and for tests.
+//! A class's queue in memory, with visibility, receipts, retention and dead letters as in SQS: for one process
+//! (`queue.kind = "memory"`) and for tests.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,13 +13,15 @@ const VISIBILITY: Duration = Duration::from_secs(30);
 const RECEIVES: u32 = 1000;
 
 /// One class's queue.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct MemoryQueue {
     /// Waiting or hidden, oldest first.
     pub messages: VecDeque<Message>,
     /// Dead letters, oldest first.
     pub dead: Vec<String>,
     sent: u64,
+    /// How long a message is kept.
+    retention: Duration,
 }
 
 /// A message that was sent.
@@ -28,6 +30,7 @@ pub struct Message {
     /// The body as it was sent.
     pub body: String,
     id: u64,
+    until: Duration,
     visible_at: Duration,
     receives: u32,
 }
@@ -40,14 +43,33 @@ impl Message {
 }
 
 impl MemoryQueue {
-    /// Adds a message that is visible at once.
-    pub fn send(&mut self, body: String) {
+    /// Creates an empty queue that keeps each message for `retention`.
+    pub const fn new(retention: Duration) -> Self {
+        Self { messages: VecDeque::new(), dead: Vec::new(), sent: 0, retention }
+    }
+
+    /// Adds a message that is visible at once; `now` is monotonic time.
+    pub fn send(&mut self, body: String, now: Duration) {
+        self.expire(now);
         self.sent += 1;
-        self.messages.push_back(Message { id: self.sent, body, visible_at: Duration::ZERO, receives: 0 });
+        let until = now.saturating_add(self.retention);
+        self.messages.push_back(Message {
+            id: self.sent,
+            body,
+            until,
+            visible_at: Duration::ZERO,
+            receives: 0,
+        });
+    }
+
+    /// Forgets the messages whose time is over, hidden ones too.
+    pub fn expire(&mut self, now: Duration) {
+        self.messages.retain(|message| message.until > now);
     }
 
     /// Returns the oldest visible messages, at most `most`, and hides them from now on (monotonic time).
     pub fn receive(&mut self, most: usize, now: Duration) -> Vec<Received> {
+        self.expire(now);
         let mut received = Vec::new();
         let mut kept = VecDeque::new();
         for mut message in self.messages.drain(..) {
@@ -87,7 +109,8 @@ impl MemoryQueue {
     }
 
     /// Counts the messages.
-    pub fn depth(&self) -> QueueDepth {
+    pub fn depth(&mut self, now: Duration) -> QueueDepth {
+        self.expire(now);
         QueueDepth { waiting: self.messages.len() as u64, dead: self.dead.len() as u64 }
     }
 }

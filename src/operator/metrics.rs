@@ -50,9 +50,9 @@ words! {
         Announced = "announced",
         /// The announced machine was claimed.
         Claimed = "claimed",
-        /// The announced machine does not fit the request; the message was made visible again.
+        /// The announced machine is still free; it is announced anew.
         Returned = "returned",
-        /// The record contradicts the message, or another message is equal; deleted.
+        /// The record contradicts the message.
         Stale = "stale",
         /// The message cannot be parsed; sent to the dead letters.
         Unreadable = "unreadable",

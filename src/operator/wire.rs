@@ -158,8 +158,10 @@ pub fn build(
     };
     let metrics = Metrics::new(clock.clone());
     let queue: Arc<dyn PoolQueue> = match config.queue {
-        QueueKind::Sqs => Arc::new(SqsQueue::connect(config.table.clone(), sdk)),
-        QueueKind::Memory => Arc::new(InProcessQueue::new(clock.clone())),
+        QueueKind::Sqs => {
+            Arc::new(SqsQueue::connect(config.table.clone(), sdk).keeping(config.timing.announced()))
+        }
+        QueueKind::Memory => Arc::new(InProcessQueue::new(clock.clone(), config.timing.announced())),
     };
     let (store, doorbell, job_bell) = match (config.queue, config.compute) {
         (QueueKind::Sqs, ComputeKind::Ec2 | ComputeKind::None) => {

@@ -1,7 +1,8 @@
-//! The pool queues in memory: visibility, receipts, dead letters and redrive as SQS has them.
+//! The pool queues in memory: visibility, receipts, retention, dead letters and redrive as SQS has them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use async_trait::async_trait;
 
@@ -16,6 +17,9 @@ const BATCH: usize = 10;
 /// Queues in memory. Clones share them.
 #[derive(Clone)]
 pub struct MemoryQueue(Arc<Inner>);
+
+/// How long a message is kept: twice the default of `timing.reannounce`.
+const RETENTION: Duration = Duration::from_secs(600);
 
 struct Inner {
     clock: Arc<dyn Clock>,
@@ -41,7 +45,8 @@ impl MemoryQueue {
 
     /// Puts a body there as it is, as a foreign client does.
     pub fn post(&self, class: &ClassName, body: &str) {
-        locked(&self.0.queues).entry(class.clone()).or_default().send(body.to_owned());
+        let now = self.0.clock.elapsed();
+        locked(&self.0.queues).entry(class.clone()).or_insert_with(made).send(body.to_owned(), now);
     }
 
     /// Loses every message of every class.
@@ -51,9 +56,11 @@ impl MemoryQueue {
 
     /// Doubles every message of every class.
     pub fn double_all(&self) {
+        let now = self.0.clock.elapsed();
         for queue in locked(&self.0.queues).values_mut() {
+            queue.expire(now);
             let bodies: Vec<_> = queue.messages.iter().map(|message| message.body.clone()).collect();
-            bodies.into_iter().for_each(|body| queue.send(body));
+            bodies.into_iter().for_each(|body| queue.send(body, now));
         }
     }
 
@@ -64,8 +71,11 @@ impl MemoryQueue {
 
     /// The bodies waiting or hidden, oldest first.
     pub fn bodies(&self, class: &ClassName) -> Vec<String> {
-        let queues = locked(&self.0.queues);
-        let messages = queues.get(class).map(|queue| queue.messages.iter());
+        let mut queues = locked(&self.0.queues);
+        let messages = queues.get_mut(class).map(|queue| {
+            queue.expire(self.0.clock.elapsed());
+            queue.messages.iter()
+        });
         messages.into_iter().flatten().map(|message| message.body.clone()).collect()
     }
 
@@ -81,6 +91,10 @@ impl MemoryQueue {
     }
 }
 
+const fn made() -> Queue {
+    Queue::new(RETENTION)
+}
+
 fn batch(count: usize) -> Result<(), QueueError> {
     let told = || QueueError::Invalid(format!("{count} messages in one call, at most {BATCH} are possible"));
     if count <= BATCH { Ok(()) } else { Err(told()) }
@@ -90,13 +104,14 @@ fn batch(count: usize) -> Result<(), QueueError> {
 impl PoolQueue for MemoryQueue {
     async fn ensure(&self, class: &ClassName) -> Result<(), QueueError> {
         let exit = self.0.faults.enter()?;
-        locked(&self.0.queues).entry(class.clone()).or_default();
+        locked(&self.0.queues).entry(class.clone()).or_insert_with(made);
         exit.answer(Ok(()))
     }
 
     async fn announce(&self, message: &PoolMessage) -> Result<(), QueueError> {
         let body = serde_json::to_string(message).map_err(|error| QueueError::Invalid(error.to_string()))?;
-        self.with(&message.resource_class, |queue| queue.send(body))
+        let now = self.0.clock.elapsed();
+        self.with(&message.resource_class, |queue| queue.send(body, now))
     }
 
     async fn receive(&self, class: &ClassName, most: u32) -> Result<Vec<Received>, QueueError> {
@@ -122,9 +137,9 @@ impl PoolQueue for MemoryQueue {
 
     async fn depth(&self, class: &ClassName) -> Result<Option<QueueDepth>, QueueError> {
         // Asked for in passing, it meets no fault that is meant for another call.
-        let queues = locked(&self.0.queues);
-        let queue = queues.get(class).ok_or(QueueError::Missing)?;
-        Ok(Some(queue.depth()))
+        let mut queues = locked(&self.0.queues);
+        let queue = queues.get_mut(class).ok_or(QueueError::Missing)?;
+        Ok(Some(queue.depth(self.0.clock.elapsed())))
     }
 
     async fn bury(&self, class: &ClassName, receipt: &str, raw: &str) -> Result<(), QueueError> {

@@ -73,7 +73,7 @@ async fn machines_in_the_pool_are_announced_and_announced_again() {
         .await;
     world.queue.lose_all();
     world
-        .until("it is announced again", Duration::from_secs(310), async || {
+        .until("it is announced again", Duration::from_secs(610), async || {
             !world.queue.bodies(&class).is_empty()
         })
         .await;

@@ -16,8 +16,8 @@ use crate::session::verb::{Start, Verb};
 use crate::session::{connect, names};
 use runyard_core::model::kind_of;
 use runyard_core::model::{
-    ClassName, Guard, Instance, Item, Kind, LaunchPhase, Phase, Place, Pool, Reading, State, Write, millis,
-    read, text_of,
+    ANNOUNCED, ClassName, Guard, Instance, Item, Kind, LaunchPhase, Phase, Place, Pool, Reading, State,
+    Write, millis, read, text_of,
 };
 use runyard_core::ports::StoreError;
 use runyard_operator::aws::queues::WantedQueue;
@@ -265,7 +265,7 @@ async fn beside(context: &CliContext, class: &ClassName, pool: &Pool) -> Vec<Str
     if context.queue.is_some()
         && let Some(queues) = connect::queues(&context.environment).await
     {
-        for queue in WantedQueue::of_class(&context.table, class) {
+        for queue in WantedQueue::of_class(&context.table, class, ANNOUNCED) {
             lines.push(match queues.delete(&queue.name).await {
                 Ok(true) => format!("queue {}: deleted", queue.name),
                 Ok(false) => format!("queue {}: there is none", queue.name),

@@ -17,7 +17,7 @@ use crate::session::stack::StackArgs;
 use crate::session::verb::Start;
 use crate::session::{configured, connect, launch_templates};
 use runyard_core::model::kind_of;
-use runyard_core::model::{ClassName, Item, Kind, Pool, PoolSpec, Reading, ReuseWithin, read};
+use runyard_core::model::{ANNOUNCED, ClassName, Item, Kind, Pool, PoolSpec, Reading, ReuseWithin, read};
 use runyard_operator::aws::queues::{Queues, WantedQueue};
 use runyard_operator::config::Config;
 use runyard_store::{Difference, DynamoStore, TableState};
@@ -160,8 +160,9 @@ async fn queues_of(
     queues: &Queues,
 ) -> CliResult<Vec<SetupStep>> {
     let classes = pools.iter().map(|spec| &spec.resource_class);
+    let announced = input.config.as_ref().map_or(ANNOUNCED, |config| config.timing.announced());
     let mut wanted: Vec<WantedQueue> =
-        classes.flat_map(|class| WantedQueue::of_class(&context.table, class)).collect();
+        classes.flat_map(|class| WantedQueue::of_class(&context.table, class, announced)).collect();
     wanted.push(WantedQueue::of_doorbell(&context.table));
     wanted.push(WantedQueue::of_jobs(&context.table));
     if let Some(name) = input.config.as_ref().and_then(|config| config.interruptions.as_ref()) {

@@ -176,6 +176,7 @@ async fn outside(context: &CliContext, args: &DoctorArgs) -> CliResult<Outside> 
             .any()
             .filter(|_| config.agent.following().is_empty())
             .map(|runner| runner.version.clone()),
+        announced: Some(config.timing.announced()),
     })
 }
 

@@ -7,8 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::model::{
-    AheadStatus, ClassName, Condition, ConditionType, HeldBack, Hours, IdleMachines, Pool, Record, Slot,
-    State,
+    AheadStatus, ClassName, Condition, ConditionType, HeldBack, Hours, IdleMachines, Pool, Record, State,
 };
 
 use crate::decide::ahead::ahead_lacks;
@@ -57,7 +56,6 @@ pub(super) fn decide(cx: &Context<'_>, name: &ClassName) -> Plan {
         packages::adopt(cx, class, pool, &mut plan);
         size::size(cx, name, class, pool, &mut plan);
         report(cx, class, pool, &mut plan);
-        drain_queue(cx, name, class, &mut plan);
         if let Some(at) = beats::look_again(cx, class) {
             plan.wake_at(at);
         }
@@ -75,22 +73,6 @@ pub(super) fn decide(cx: &Context<'_>, name: &ClassName) -> Plan {
         }
     }
     plan
-}
-
-/// Drains the class's queue from time to time when no request waits, so that unused announcements do not pile up.
-fn drain_queue(cx: &Context<'_>, name: &ClassName, class: &Class, plan: &mut Plan) {
-    if cx.role.lease.is_none() {
-        return;
-    }
-    if !class.waiting.all().is_empty() || cx.yard.is_busy(Slot::Queue(name.clone())) {
-        return;
-    }
-    let due = class.received.unwrap_or(Duration::ZERO) + cx.policy.timing.reannounce;
-    if cx.now.mono >= due {
-        plan.actions.push(Planned::receive(name.clone()));
-    } else {
-        plan.wake_at(due);
-    }
 }
 
 /// The contents of a class's status.

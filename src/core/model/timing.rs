@@ -24,7 +24,7 @@ pub struct Timing {
     pub agent_poll: Duration,
     /// How often the whole table is read again.
     pub resync: Duration,
-    /// How often a pooled machine is announced again.
+    /// Half the time for which the pool queue keeps the announcement of a machine ([`Timing::announced`]).
     pub reannounce: Duration,
     /// The term of the operators' lease.
     pub lease: Duration,
@@ -32,4 +32,18 @@ pub struct Timing {
     pub orphan: Duration,
     /// How long an image that a parameter names stays pinned before the parameter is resolved again.
     pub image: Duration,
+}
+
+/// [`Timing::announced`] with the defaults of `config/default.toml`.
+pub const ANNOUNCED: Duration = Duration::from_secs(600);
+/// The shortest and the longest time for which SQS keeps a message.
+const KEPT: [Duration; 2] = [Duration::from_secs(60), Duration::from_secs(14 * 24 * 3600)];
+
+impl Timing {
+    /// Returns how long the pool queue keeps an announcement, and how long after one the next of the same machine
+    /// comes: twice `reannounce` in whole seconds, within the bounds of SQS.
+    #[must_use]
+    pub fn announced(&self) -> Duration {
+        Duration::from_secs(self.reannounce.saturating_mul(2).as_secs()).clamp(KEPT[0], KEPT[1])
+    }
 }

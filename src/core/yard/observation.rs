@@ -35,6 +35,8 @@ pub enum Observation {
     Stands(InstanceArn, Option<MachineState>),
     /// A machine was announced.
     Announced(InstanceArn),
+    /// The announcement of a machine was deleted.
+    Unannounced(InstanceArn),
     /// Machines that a class's queue announced as free.
     Hints(ClassName, Vec<InstanceId>),
     /// A class's queue did not respond and is not used for a while.

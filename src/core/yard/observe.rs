@@ -104,6 +104,7 @@ impl Yard {
             }),
             Observation::Stands(arn, state) => self.stands(&arn, state, now, &mut dirty),
             Observation::Announced(arn) => self.of(&arn, &mut dirty, |of| of.announced = Some(now.mono)),
+            Observation::Unannounced(arn) => self.of(&arn, &mut dirty, |of| of.announced = None),
             Observation::Swept(arn) => self.of(&arn, &mut dirty, |tracked| tracked.swept = true),
         }
         dirty

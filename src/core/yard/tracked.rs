@@ -48,7 +48,7 @@ pub struct Tracked {
     pub asked: Option<(Duration, u32)>,
     /// Whether it is missing from the last list of machines.
     pub missing: bool,
-    /// When it was last announced in the pool it is in.
+    /// When it was last announced, if that message was not deleted since: until it expires there is no other one.
     pub announced: Option<Duration>,
     /// The claim whose runner GitHub reported as busy when it was to be removed.
     pub busy_for: Option<ClaimId>,

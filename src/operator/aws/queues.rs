@@ -1,6 +1,8 @@
 //! Compares the queues of a yard with the requirements of the contract, including their dead-letter queues, and repairs
 //! differences. Other settings of a queue remain as people set them.
 
+use std::time::Duration;
+
 use aws_config::SdkConfig;
 use aws_sdk_sqs::types::QueueAttributeName as Name;
 use aws_sdk_sqs::{Client, config};
@@ -24,6 +26,8 @@ pub struct WantedQueue {
     /// Its name.
     pub name: String,
     role: Role,
+    /// How long it keeps a message; `None` where people may set it.
+    retention: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,25 +45,31 @@ enum Role {
 }
 
 impl WantedQueue {
-    /// Returns a class's dead-letter queue, then its queue.
-    pub fn of_class(table: &TableName, class: &ClassName) -> [Self; 2] {
+    const fn new(name: String, role: Role) -> Self {
+        Self { name, role, retention: None }
+    }
+
+    /// Returns a class's dead-letter queue, then its queue, which keeps announcements as long as
+    /// [`Timing::announced`](crate::model::Timing::announced) says.
+    pub fn of_class(table: &TableName, class: &ClassName, announced: Duration) -> [Self; 2] {
         let name = format!("{table}-{class}");
-        [Self { name: dead(&name), role: Role::Dead }, Self { name, role: Role::Pool }]
+        let retention = Some(announced.as_secs());
+        [Self::new(dead(&name), Role::Dead), Self { retention, ..Self::new(name, Role::Pool) }]
     }
 
     /// Returns the dead-letter queue of the queue of interruptions, then that queue.
     pub fn of_interruptions(name: &str) -> [Self; 2] {
-        [Self { name: dead(name), role: Role::Dead }, Self { name: name.to_owned(), role: Role::Notices }]
+        [Self::new(dead(name), Role::Dead), Self::new(name.to_owned(), Role::Notices)]
     }
 
     /// Returns the doorbell: its rings are useless after a minute, and have no dead letters.
     pub fn of_doorbell(table: &TableName) -> Self {
-        Self { name: format!("{table}-{DOORBELL}"), role: Role::Doorbell }
+        Self::new(format!("{table}-{DOORBELL}"), Role::Doorbell)
     }
 
     /// Returns the queue of GitHub's queued jobs. A message that is not read soon is useless, and has no dead letters.
     pub fn of_jobs(table: &TableName) -> Self {
-        Self { name: format!("{table}-{JOBS}"), role: Role::Jobs }
+        Self::new(format!("{table}-{JOBS}"), Role::Jobs)
     }
 
     fn receives(&self) -> Option<u32> {
@@ -68,6 +78,13 @@ impl WantedQueue {
             Role::Notices => Some(NOTICE_RECEIVES),
             Role::Dead | Role::Doorbell | Role::Jobs => None,
         }
+    }
+
+    /// Returns how the retention of an existing queue differs from the wanted one.
+    fn retention_differs(&self, told: Option<&str>) -> Option<Difference> {
+        let wanted = self.retention?.to_string();
+        let found = told.unwrap_or("nothing");
+        (found != wanted).then(|| Difference { what: RETENTION_OF, wanted, found: found.to_owned() })
     }
 
     fn redrive_wanted(&self) -> Option<String> {
@@ -130,10 +147,16 @@ impl Queues {
             return Ok(QueueState::Missing(birth(queue)));
         };
         let call = self.client.get_queue_attributes().queue_url(url);
-        let call = call.set_attribute_names(Some(vec![Name::RedrivePolicy, Name::Policy]));
+        let call = call.set_attribute_names(Some(vec![
+            Name::RedrivePolicy,
+            Name::Policy,
+            Name::MessageRetentionPeriod,
+        ]));
         let told = call.send().await.map_err(|error| classify(&error))?.attributes.unwrap_or_default();
         let mut differences = Vec::new();
         differences.extend(queue.redrive_differs(told.get(&Name::RedrivePolicy).map(String::as_str)));
+        let kept = told.get(&Name::MessageRetentionPeriod).map(String::as_str);
+        differences.extend(queue.retention_differs(kept));
         let policy = told.get(&Name::Policy).is_some_and(|policy| !policy.is_empty());
         match queue.role {
             // A policy that people wrote remains: it may grant more.
@@ -195,6 +218,9 @@ impl Queues {
             let policy = json!({"deadLetterTargetArn": target, "maxReceiveCount": most.to_string()});
             call = call.attributes(Name::RedrivePolicy, policy.to_string());
         }
+        if let (Some(kept), true) = (queue.retention, wrong(RETENTION_OF)) {
+            call = call.attributes(Name::MessageRetentionPeriod, kept.to_string());
+        }
         if wrong("Policy") {
             call = call.attributes(Name::Policy, senders(&self.arn(&url).await?).to_string());
         }
@@ -224,6 +250,8 @@ impl Queues {
     }
 }
 
+/// The name of the attribute that says how long a message is kept.
+const RETENTION_OF: &str = "MessageRetentionPeriod";
 /// The description of the policy of the queue of notices, for people.
 const SENDERS: &str = "EventBridge of this account may send";
 
@@ -247,14 +275,15 @@ fn missing(what: &'static str, wanted: String) -> Difference {
 /// Returns the attributes with which a queue is created.
 fn birth(queue: &WantedQueue) -> Vec<Difference> {
     match queue.role {
-        Role::Dead => vec![missing("MessageRetentionPeriod", DEAD_LETTERS_KEPT.to_string())],
-        Role::Doorbell => vec![missing("MessageRetentionPeriod", RETENTION.to_string())],
+        Role::Dead => vec![missing(RETENTION_OF, DEAD_LETTERS_KEPT.to_string())],
+        Role::Doorbell => vec![missing(RETENTION_OF, RETENTION.to_string())],
         Role::Jobs => vec![
-            missing("MessageRetentionPeriod", job_bell::RETENTION.to_string()),
+            missing(RETENTION_OF, job_bell::RETENTION.to_string()),
             missing("MaximumMessageSize", LARGEST_JOB_RING.to_string()),
         ],
         Role::Pool | Role::Notices => {
             let mut with = vec![missing("VisibilityTimeout", VISIBILITY.to_string())];
+            with.extend(queue.retention.map(|kept| missing(RETENTION_OF, kept.to_string())));
             with.extend(queue.redrive_wanted().map(|wanted| missing("RedrivePolicy", wanted)));
             if queue.role == Role::Notices {
                 with.push(missing("Policy", SENDERS.to_owned()));
@@ -267,10 +296,11 @@ fn birth(queue: &WantedQueue) -> Vec<Difference> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::ANNOUNCED;
 
     fn pool() -> WantedQueue {
         let name = |text: &str| TableName::parse(text).unwrap();
-        WantedQueue::of_class(&name("yard"), &ClassName::parse("small").unwrap())[1].clone()
+        WantedQueue::of_class(&name("yard"), &ClassName::parse("small").unwrap(), ANNOUNCED)[1].clone()
     }
 
     #[test]

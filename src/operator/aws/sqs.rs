@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use aws_config::SdkConfig;
@@ -13,7 +14,7 @@ use aws_sdk_sqs::types::{
 use aws_sdk_sqs::{Client, config};
 
 use super::errors::queue as classify;
-use crate::model::{ClassName, PoolMessage, TableName};
+use crate::model::{ANNOUNCED, ClassName, PoolMessage, TableName};
 use crate::ports::{PoolQueue, QueueDepth, QueueError, Received};
 use crate::store::{retries, timeouts};
 
@@ -35,6 +36,8 @@ pub(super) const DEAD_LETTERS_KEPT: u32 = 14 * 24 * 3600;
 pub struct SqsQueue {
     table: TableName,
     client: Client,
+    /// How long a message is kept in a queue that is made here.
+    retention: Duration,
     /// The address of each queue, by name, once it is known.
     urls: Mutex<BTreeMap<String, String>>,
 }
@@ -43,7 +46,18 @@ impl SqsQueue {
     /// Connects to the queues of `table`, configured by `config`. No call is made yet.
     pub fn connect(table: TableName, config: &SdkConfig) -> Self {
         let config = config::Builder::from(config).retry_config(retries()).timeout_config(timeouts());
-        Self { table, client: Client::from_conf(config.build()), urls: Mutex::default() }
+        Self {
+            table,
+            client: Client::from_conf(config.build()),
+            retention: ANNOUNCED,
+            urls: Mutex::default(),
+        }
+    }
+
+    /// Has queues that are made keep messages for `retention`.
+    #[must_use]
+    pub fn keeping(self, retention: Duration) -> Self {
+        Self { retention, ..self }
     }
 
     fn name(&self, class: &ClassName) -> Result<String, QueueError> {
@@ -105,6 +119,7 @@ impl SqsQueue {
         call = match redrive {
             Some(policy) => call
                 .attributes(QueueAttributeName::VisibilityTimeout, VISIBILITY.to_string())
+                .attributes(QueueAttributeName::MessageRetentionPeriod, self.retention.as_secs().to_string())
                 .attributes(QueueAttributeName::RedrivePolicy, policy),
             None => {
                 call.attributes(QueueAttributeName::MessageRetentionPeriod, DEAD_LETTERS_KEPT.to_string())

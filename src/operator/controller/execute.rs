@@ -233,7 +233,7 @@ impl Executor {
                 }
                 Ok(vec![Observation::Announced(arn)])
             }
-            Effect::Receive(class) => Ok(self.receive(class).await),
+            Effect::Receive(class, most) => Ok(self.receive(class, most).await),
             Effect::Credential(step, credential) => self.credential(*step, &credential).await,
             Effect::SweepRunner(arn, stale) => self.sweep(arn, stale.as_ref()).await,
             Effect::Look(key) => Ok(vec![self.look(key).await.map_err(Failure::Store)?]),
@@ -320,11 +320,11 @@ impl Executor {
         let mut observed: Vec<Observation> =
             machines.iter().map(|step| seen(Written::Instance(step.after.clone()))).collect();
         observed.push(seen(Written::Request(request.after.clone())));
-        let observed = self.transact(&writes, observed).await?;
+        let mut observed = self.transact(&writes, observed).await?;
         let class = machines.first().map(|step| step.before.facts.resource_class.clone());
         if let Some(class) = class {
-            let ids: Vec<_> = machines.iter().map(|step| step.before.facts.instance_id.clone()).collect();
-            self.claimed(&class, &ids).await;
+            let arns: Vec<_> = machines.iter().map(|step| &step.before.facts.instance_arn).collect();
+            observed.extend(self.claimed(&class, &arns).await);
         }
         Ok(observed)
     }

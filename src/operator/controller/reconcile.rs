@@ -39,7 +39,6 @@ mod tasks;
 mod units;
 
 use concurrency::ConcurrencyLimits;
-use hints::GivenBack;
 use sources::{BackgroundTasks, Inputs};
 use state::{Listing, Measures, Postponed, Reads, Reported};
 use tasks::Tasks;
@@ -79,7 +78,6 @@ struct Loop {
     listing: Listing,
     reported: Reported,
     measures: Measures,
-    given_back: GivenBack,
 }
 
 /// Runs the loop until stopped.
@@ -157,7 +155,6 @@ impl Loop {
             listing: Listing::new(triggers),
             reported: Reported::default(),
             measures: Measures::new(settings.table.clone(), settings.prices.clone(), wall, mono),
-            given_back: GivenBack::default(),
         };
         (state, inputs, follower)
     }
@@ -371,7 +368,7 @@ impl Loop {
         for seen in done.outcome.seen {
             self.observe(seen);
         }
-        if let Effect::Receive(class) = &done.action.effect {
+        if let Effect::Receive(class, _) = &done.action.effect {
             self.settle_hints(class);
         }
     }

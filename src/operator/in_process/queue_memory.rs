@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use runyard_core::memory_queue::MemoryQueue;
@@ -13,19 +14,20 @@ use crate::ports::{Clock, PoolQueue, QueueDepth, QueueError, Received};
 /// `queue.kind = "memory"`.
 pub struct InProcessQueue {
     clock: Arc<dyn Clock>,
+    retention: Duration,
     queues: Mutex<BTreeMap<ClassName, MemoryQueue>>,
 }
 
 impl InProcessQueue {
-    /// Creates empty queues; hidden messages reappear by this clock.
-    pub fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { clock, queues: Mutex::default() }
+    /// Creates empty queues that keep each message for `retention`, by this clock.
+    pub fn new(clock: Arc<dyn Clock>, retention: Duration) -> Self {
+        Self { clock, retention, queues: Mutex::default() }
     }
 
     fn with<T>(&self, class: &ClassName, act: impl FnOnce(&mut MemoryQueue) -> T) -> T {
         // No queue is ever left half changed, so a panic elsewhere does not affect it.
         let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
-        act(queues.entry(class.clone()).or_default())
+        act(queues.entry(class.clone()).or_insert_with(|| MemoryQueue::new(self.retention)))
     }
 }
 
@@ -38,7 +40,8 @@ impl PoolQueue for InProcessQueue {
 
     async fn announce(&self, message: &PoolMessage) -> Result<(), QueueError> {
         let body = serde_json::to_string(message).map_err(|error| QueueError::Invalid(error.to_string()))?;
-        self.with(&message.resource_class, |queue| queue.send(body));
+        let now = self.clock.elapsed();
+        self.with(&message.resource_class, |queue| queue.send(body, now));
         Ok(())
     }
 
@@ -61,7 +64,8 @@ impl PoolQueue for InProcessQueue {
     }
 
     async fn depth(&self, class: &ClassName) -> Result<Option<QueueDepth>, QueueError> {
-        Ok(Some(self.with(class, |queue| queue.depth())))
+        let now = self.clock.elapsed();
+        Ok(Some(self.with(class, |queue| queue.depth(now))))
     }
 
     async fn bury(&self, class: &ClassName, receipt: &str, raw: &str) -> Result<(), QueueError> {
@@ -78,7 +82,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_class_that_nobody_prepared_has_a_queue() {
-        let queue = InProcessQueue::new(Arc::new(ManualClock::new(jiff::Timestamp::UNIX_EPOCH)));
+        let queue = InProcessQueue::new(
+            Arc::new(ManualClock::new(jiff::Timestamp::UNIX_EPOCH)),
+            Duration::from_secs(600),
+        );
         let class = ClassName::parse("small").unwrap();
         assert_eq!(queue.receive(&class, 10).await, Ok(Vec::new()));
         let message = PoolMessage {

@@ -89,7 +89,7 @@ impl World<'_> {
             Effect::Announce(arn, _) => self.see(Observation::Announced(arn)),
             // No parameter is resolved here: `play` takes pools without a named image.
             Effect::Resolve(_) | Effect::Credential(..) => (),
-            Effect::Receive(class) => self.see(Observation::Hints(class, Vec::new())),
+            Effect::Receive(class, _) => self.see(Observation::Hints(class, Vec::new())),
             Effect::SweepRunner(arn, _) => self.see(Observation::Swept(arn)),
             Effect::Look(key) => self.see(Observation::Looked(self.now.mono, key, None)),
             Effect::Expire(key, _) => self.see(Observation::Record(key, None)),

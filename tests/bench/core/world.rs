@@ -352,7 +352,7 @@ impl World {
             Effect::Console(arn) => self.see(Observation::Console(arn, None)),
             Effect::Announce(arn, _) => self.see(Observation::Announced(arn)),
             Effect::Resolve(_) => unreachable!("no class names a parameter"),
-            Effect::Receive(class) => self.see(Observation::Hints(class, Vec::new())),
+            Effect::Receive(class, _) => self.see(Observation::Hints(class, Vec::new())),
             Effect::Credential(..) => unreachable!("there is no GitHub"),
             Effect::SweepRunner(arn, _) => self.see(Observation::Swept(arn)),
             Effect::Look(key) => self.see(Observation::Looked(self.now.mono, key, None)),

@@ -233,7 +233,7 @@ impl Fixture {
                 Arc::new(Timed { inner: queue, calls: calls.clone(), latency: None })
             }
             None => {
-                let inner = InProcessQueue::new(port.clone());
+                let inner = InProcessQueue::new(port.clone(), runyard_core::model::ANNOUNCED);
                 Arc::new(Timed { inner, calls: calls.clone(), latency: latency(16.0, 105.0) })
             }
         };

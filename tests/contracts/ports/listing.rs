@@ -83,7 +83,7 @@ async fn an_intent_is_taken_in_before_the_last_page_of_a_list_is_served() {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let ports = Ports {
         store: Arc::new(store),
-        queue: Arc::new(InProcessQueue::new(clock.clone())),
+        queue: Arc::new(InProcessQueue::new(clock.clone(), runyard_core::model::ANNOUNCED)),
         compute: Arc::new(NoCompute::new(clock.clone())),
         github: None,
         notices: None,

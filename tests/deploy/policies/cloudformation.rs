@@ -500,6 +500,7 @@ fn its_queues_are_those_that_init_makes() {
         (&each[2]["DeadLetters&{Class}"]["Properties"], &each[2]["Queue&{Class}"]["Properties"]);
     assert_eq!(dead["QueueName"], json!({"Fn::Sub": "${TableName}-${Class}-dead"}));
     assert_eq!(queue["QueueName"], json!({"Fn::Sub": "${TableName}-${Class}"}));
+    assert_eq!(queue["MessageRetentionPeriod"], runyard_core::model::ANNOUNCED.as_secs());
     assert_eq!(queue["RedrivePolicy"]["maxReceiveCount"], 1000);
     let target = json!({"Fn::GetAtt": [{"Fn::Sub": "DeadLetters&{Class}"}, "Arn"]});
     assert_eq!(queue["RedrivePolicy"]["deadLetterTargetArn"], target);

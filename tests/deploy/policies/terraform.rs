@@ -343,11 +343,13 @@ fn the_modules_table_queues_and_rules_are_the_templates() {
         let pattern = module.names["local"]["rules"][rule].clone();
         assert_eq!(pattern, stack.properties(rule).expect("it is made")["EventPattern"], "{rule}");
     }
-    for (key, count) in [("interruptions", 10), ("untrusted", 1000)] {
+    let announced = runyard_core::model::ANNOUNCED.as_secs();
+    for (key, count, kept) in [("interruptions", 10, 345_600), ("untrusted", 1000, announced)] {
         module.names.insert("each".into(), json!({"key": key}));
         assert_eq!(module.attribute("aws_sqs_queue", "queue", "name"), format!("yard-{key}"));
         assert_eq!(module.attribute("aws_sqs_queue", "dead", "name"), format!("yard-{key}-dead"));
         assert_eq!(module.attribute("aws_sqs_queue", "dead", "message_retention_seconds"), 1_209_600);
+        assert_eq!(module.attribute("aws_sqs_queue", "queue", "message_retention_seconds"), kept);
         let redrive = module.json("aws_sqs_queue", "queue", "redrive_policy");
         assert_eq!(redrive["maxReceiveCount"], count);
     }

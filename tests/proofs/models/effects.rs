@@ -80,7 +80,7 @@ impl World {
             }
             Effect::Console(arn) => self.observe(who, Observation::Console(arn.clone(), None)),
             Effect::Announce(arn, _) => self.observe(who, Observation::Announced(arn.clone())),
-            Effect::Receive(class) => self.observe(who, Observation::Hints(class.clone(), Vec::new())),
+            Effect::Receive(class, _) => self.observe(who, Observation::Hints(class.clone(), Vec::new())),
             Effect::SweepRunner(arn, _) => self.observe(who, Observation::Swept(arn.clone())),
             Effect::Look(key) => self.sees(who, key, true),
             Effect::Expire(key, _) => {

@@ -71,7 +71,7 @@ impl Possible {
             self.action.effect,
             Effect::Describe(_)
                 | Effect::Console(_)
-                | Effect::Receive(_)
+                | Effect::Receive(..)
                 | Effect::Look(_)
                 | Effect::Announce(..)
                 | Effect::SweepRunner(..)

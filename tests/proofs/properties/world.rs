@@ -258,7 +258,7 @@ impl World {
             Effect::Console(arn) => self.see(Observation::Console(arn, None)),
             Effect::Announce(arn, _) => self.see(Observation::Announced(arn)),
             Effect::Resolve(_) => unreachable!("no class names a parameter"),
-            Effect::Receive(class) => self.see(Observation::Hints(class, Vec::new())),
+            Effect::Receive(class, _) => self.see(Observation::Hints(class, Vec::new())),
             Effect::SweepRunner(arn, _) => self.see(Observation::Swept(arn)),
             Effect::Look(key) => {
                 let item = self.table.get(&key).cloned();

@@ -157,6 +157,12 @@ class Queue(Scenario):
     def test_a_body_nobody_can_read_goes_to_the_dead_letters(self):
         self.pool(desired=1, max=2)
         self.pooled(1)
+        # As many messages are received as machines are claimed: this one is to be the first.
+        self.eventually(
+            "it is announced",
+            lambda: self.sqs.receive_message(QueueUrl=self.queue(), VisibilityTimeout=0).get("Messages"),
+        )
+        self.sqs.purge_queue(QueueUrl=self.queue())
         self.sqs.send_message(QueueUrl=self.queue(), MessageBody="{ this is not JSON")
         self.phase(self.ask("7102"), "Ready")
 

@@ -124,6 +124,8 @@ async fn what_drifted_is_shown_field_by_field_then_mended_and_nothing_else() {
     let policy = json!({"deadLetterTargetArn": arn, "maxReceiveCount": 3}).to_string();
     let set = sqs.set_queue_attributes().queue_url(&url);
     let set = set.attributes(QueueAttributeName::RedrivePolicy, policy);
+    // As it was made by older versions.
+    let set = set.attributes(QueueAttributeName::MessageRetentionPeriod, "345600");
     set.attributes(QueueAttributeName::VisibilityTimeout, "77").send().await.unwrap();
     site.pools(&[spec("small", "ami-0fedcba9876543210"), spec("large", "ami-0123456789abcdef0")]);
 
@@ -132,6 +134,7 @@ async fn what_drifted_is_shown_field_by_field_then_mended_and_nothing_else() {
         "table yard: as it should be",
         "queue yard-small: would be corrected",
         "  RedrivePolicy: to yard-large-dead after 3 receives -> to yard-small-dead after 1000 receives",
+        "  MessageRetentionPeriod: 345600 -> 600",
         "queue yard-large: as it should be",
         "template yard-small: would be corrected",
         "  ImageId: ami-0123456789abcdef0 -> ami-0fedcba9876543210",
@@ -146,6 +149,7 @@ async fn what_drifted_is_shown_field_by_field_then_mended_and_nothing_else() {
     assert!(said.contains("queue yard-small: corrected") && said.contains("template yard-small: corrected"));
     let queues = site.queues().await;
     assert_eq!(redrive(&queues["yard-small"]), ("yard-small-dead".into(), "1000".into()));
+    assert_eq!(queues["yard-small"]["MessageRetentionPeriod"], "600");
     assert_eq!(queues["yard-small"]["VisibilityTimeout"], "77", "what people set stays");
     assert_eq!(site.templates().await["yard-small"], (2, 2));
 }

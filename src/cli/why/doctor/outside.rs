@@ -34,6 +34,8 @@ pub(super) struct Outside {
     pub(super) github: Option<(std::sync::Arc<dyn GitHub>, bool)>,
     /// The version of the runner package on machines, if the operator's file names one.
     pub(super) runner_version: Option<String>,
+    /// How long queues keep announcements, if the operator's file says so.
+    pub(super) announced: Option<Duration>,
 }
 
 /// Queries everything and returns all findings.
@@ -60,7 +62,7 @@ pub(super) async fn look(
             }
         }
     }
-    findings.extend(queues(context, items, &instances).await);
+    findings.extend(queues(context, outside.announced, items, &instances).await);
     if let Some((github, organization)) = &outside.github {
         let scopes = scopes(&all::<Request>(items), *organization);
         if let (Some(version), Some(scope)) = (&outside.runner_version, scopes.first()) {
@@ -85,8 +87,14 @@ pub(super) async fn look(
 }
 
 /// Checks the queues of the classes, the doorbell, and the queue of queued jobs.
-async fn queues(context: &CliContext, items: &[Item], instances: &[Instance]) -> Vec<Finding> {
+async fn queues(
+    context: &CliContext,
+    announced: Option<Duration>,
+    items: &[Item],
+    instances: &[Instance],
+) -> Vec<Finding> {
     let mut findings = Vec::new();
+    let queues = connect::queues(&context.environment).await;
     if let Some(queue) = &context.queue {
         for pool in all::<Pool>(items) {
             let class = &pool.spec.resource_class;
@@ -99,6 +107,10 @@ async fn queues(context: &CliContext, items: &[Item], instances: &[Instance]) ->
                 Ok(None) => {}
                 Err(error) => findings.push(no_answer("QueueUnasked", &name, &error.to_string())),
             }
+            if let (Some(queues), Some(announced)) = (&queues, announced) {
+                let [_, wanted] = WantedQueue::of_class(&context.table, class, announced);
+                findings.extend(shape(&name, queues.examine(&wanted).await));
+            }
         }
     }
     if let Some(doorbell) = &context.doorbell {
@@ -106,7 +118,7 @@ async fn queues(context: &CliContext, items: &[Item], instances: &[Instance]) ->
     }
     // The queue serves nobody else.
     if all::<Pool>(items).iter().any(|pool| pool.spec.serves_labels().is_some())
-        && let Some(queues) = connect::queues(&context.environment).await
+        && let Some(queues) = &queues
     {
         let found = queues.examine(&WantedQueue::of_jobs(&context.table)).await;
         findings.extend(job_bell(&format!("{}-{JOBS}", context.table), found));
@@ -245,13 +257,21 @@ pub(super) fn queue_depth(name: &str, depth: QueueDepth, pooled: usize) -> Vec<F
         let fix = "read them: somebody sent what is no message of a pool; then purge the queue";
         findings.push(warning("DeadLetters", &format!("{name}-dead"), problem, fix));
     }
-    // Each free machine is announced again before its older messages are received.
-    if depth.waiting > 100 + 10 * pooled as u64 {
+    // There is one message of each machine, and for a while a second one after an operator began anew.
+    if depth.waiting > 100 + 2 * pooled as u64 {
         let problem = format!("about {} messages for {pooled} free machines", depth.waiting);
-        let fix = "the operator drains it every timing.reannounce: check that one runs";
+        let fix = "have it keep messages for twice timing.reannounce (runyard init --config FILE)";
         findings.push(warning("StaleMessages", name, problem, fix));
     }
     findings
+}
+
+/// Reports attributes of a class's queue that `init` would set otherwise. What cannot be asked is reported elsewhere.
+pub(super) fn shape(name: &str, found: Result<QueueState, QueueError>) -> Option<Finding> {
+    let Ok(QueueState::Present(differences)) = found else { return None };
+    let told: Vec<String> = differences.iter().map(ToString::to_string).collect();
+    let fix = "set it in the stack that made the queue, or run `runyard init --config FILE`";
+    (!told.is_empty()).then(|| warning("QueueDiffers", name, told.join("; "), fix))
 }
 
 /// Returns a finding about the doorbell. Without it, or the permission to look it up, everything works, only later.

@@ -27,11 +27,13 @@ const WRITTEN_AT_ONCE: usize = 32;
 /// Most requests that a pass skips because they are about to leave the queue by their own decision, or are not accepted
 /// yet.
 const STEPPED_OVER: usize = 256;
+/// Most messages that are received at once (SQS).
+const MESSAGES: u32 = 10;
 /// How long the hints from a queue are used.
 const HINTS_LAST: Duration = Duration::from_secs(2);
 
 /// Serves waiting requests in their order, then launches the machines that are missing. Returns whether it served them:
-/// it may have to receive from the queue first.
+/// where they can have pooled machines, it receives as many messages from the queue first.
 pub(super) fn serve(
     cx: &Context<'_>,
     name: &ClassName,
@@ -39,21 +41,16 @@ pub(super) fn serve(
     spec: &PoolSpec,
     plan: &mut Plan,
 ) -> bool {
-    let (waiting, closed) = (&class.waiting, closed(cx, class, spec));
-    let ask = !waiting.all().is_empty() && !class.pooled.is_empty() && asks_queue(cx, name, class);
-    if ask && closed.is_none() {
-        plan.actions.push(Planned::receive(name.clone()));
-        plan.wake_at(cx.now.mono + Duration::from_secs(1));
-        return false;
-    }
+    let waiting = &class.waiting;
     let mut pass = Pass {
         cx,
         class,
         spec,
-        closed,
+        closed: closed(cx, class, spec),
         matcher: Matcher::new(cx, class, spec),
         launches: Launches::of(cx, name, class, spec),
         plan,
+        claimed: 0,
         written: BTreeSet::new(),
         in_hand: 0,
         stepped_over: 0,
@@ -71,7 +68,14 @@ pub(super) fn serve(
     }
     pass.new_ones(waiting.new_ones());
     pass.those_behind();
-    let Pass { mut launches, written, seen, oldest, .. } = pass;
+    let Pass { mut launches, claimed, written, seen, oldest, .. } = pass;
+    if claimed > 0 && asks_queue(cx, name, class) {
+        // The pass is repeated with the hints.
+        *plan = Plan::default();
+        plan.actions.push(Planned::receive(name.clone(), claimed.min(MESSAGES)));
+        plan.wake_at(cx.now.mono + Duration::from_secs(1));
+        return false;
+    }
     let made = make_room(cx, spec, launches.ends(), plan);
     if let Some((oldest, lack)) = oldest.filter(|(_, lack)| *lack > made) {
         rebalance_partial(cx, class, spec, (oldest, lack - made), &written, plan);
@@ -154,6 +158,8 @@ pub(super) struct Pass<'a, 'p> {
     pub(super) matcher: Matcher<'a>,
     pub(super) launches: Launches<'a>,
     pub(super) plan: &'p mut Plan,
+    /// How many pooled machines are claimed in this pass.
+    claimed: u32,
     /// Requests that this plan writes, each at most once.
     written: BTreeSet<RequestKey>,
     /// How many requests are being written, or will be by this plan.
@@ -316,6 +322,7 @@ impl<'a> Pass<'a, '_> {
             return Others::MayHave;
         }
         if got > 0 {
+            self.claimed += got;
             let packages = self.packages.next();
             self.write(key, claim(cx, key, request, spec, &share.machines, packages));
         } else if request.status.phase.is_none() {

@@ -179,7 +179,7 @@ fn a_request_that_is_being_written_keeps_its_place_and_nothing_is_launched_for_i
 fn the_queue_is_asked_before_machines_are_claimed_and_not_again_within_a_moment() {
     let mut scene = Scene::with(json!({}));
     scene.put(&waiting("1", 1, -10));
-    let asks = |scene: &Scene| scene.of_class().actions.contains(&Planned::receive(linux()));
+    let asks = |scene: &Scene| scene.of_class().actions.contains(&Planned::receive(linux(), 1));
     assert!(!asks(&scene), "nobody is free");
     pooled(&mut scene, &["i-1"]);
     assert!(asks(&scene));
@@ -195,22 +195,20 @@ fn the_queue_is_asked_before_machines_are_claimed_and_not_again_within_a_moment(
 }
 
 #[test]
-fn a_queue_that_nobody_needs_is_read_now_and_then_by_the_leader() {
+fn a_class_whose_free_machines_fit_no_waiting_request_asks_nothing() {
     let mut scene = Scene::with(json!({}));
-    let asks = |scene: &Scene| scene.of_class().actions.contains(&Planned::receive(linux()));
-    assert!(asks(&scene), "it was never read");
-    scene.see(Observation::Hints(linux(), vec![]));
-    let due = scene.now.mono + scene.policy.timing.reannounce;
-    scene.wait(299);
-    let plan = scene.of_class();
-    assert_eq!((asks(&scene), plan.wake), (false, Some(due)));
-    scene.wait(1);
-    assert!(asks(&scene));
+    let asks = |scene: &Scene| {
+        let receives = |action: &Planned| matches!(action.effect, Effect::Receive(..));
+        scene.of_class().actions.iter().any(receives)
+    };
+    pooled(&mut scene, &["i-1", "i-2", "i-3"]);
+    assert!(!asks(&scene), "nobody waits");
+    scene.put(&request("1", 1, json!({"acceptedAt": at(-30), "usageClass": "spot"})));
+    assert!(!asks(&scene), "none is for it");
+    scene.put(&waiting("2", 2, -10));
+    assert!(scene.of_class().actions.contains(&Planned::receive(linux(), 2)), "as many as it can have");
     scene.yard.busy.insert(crate::model::Slot::Queue(linux()));
-    assert!(!asks(&scene), "it is being read");
-    scene.yard.busy.clear();
-    scene.role.lease = None;
-    assert!(!asks(&scene), "that is the leader's");
+    assert!(!asks(&scene), "it is being asked");
 }
 
 #[test]

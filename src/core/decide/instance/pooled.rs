@@ -172,13 +172,14 @@ pub(super) fn decide(machine: &MachineView<'_>) -> Option<Plan> {
                 }
             }));
         }
-        let due = machine.tracked.announced.map(|at| at.saturating_add(cx.policy.timing.reannounce));
+        let kept = cx.policy.timing.announced();
+        let due = machine.tracked.announced.map(|at| at.saturating_add(kept));
         let mut plan = match due {
             Some(due) if due > cx.now.mono => Plan::default(),
             Some(_) | None => Plan::act(Planned::announce(instance)),
         };
         plan.actions.extend(machine.at_rest());
-        plan.wake_at(due.unwrap_or(cx.now.mono.saturating_add(cx.policy.timing.reannounce)).max(cx.now.mono));
+        plan.wake_at(due.unwrap_or(cx.now.mono.saturating_add(kept)).max(cx.now.mono));
         plan.wake_at(renew_at.max(cx.now.mono + Duration::from_secs(1)));
         if let Some((why, reason, _)) = leaving {
             waits(machine, spec, why, reason, &mut plan);

@@ -79,8 +79,8 @@ pub enum Effect {
     Bury(Box<Step<Instance>>),
     /// Announce on the class's queue that a pooled machine is free.
     Announce(InstanceArn, Box<PoolMessage>),
-    /// Receive the announcements of free machines from the queue.
-    Receive(ClassName),
+    /// Receive announcements of free machines from the queue, at most this many (1 to 10).
+    Receive(ClassName, u32),
     /// Mint, seal and write the credential that a machine lacks. Fenced by its version.
     Credential(Box<Step<Instance>>, Box<Credential>),
     /// Remove the runners that an ended machine may have left at GitHub; none where it cannot have left any.
@@ -135,7 +135,7 @@ impl Effect {
             | Self::Describe(_)
             | Self::Console(_)
             | Self::Announce(..)
-            | Self::Receive(_)
+            | Self::Receive(..)
             | Self::Credential(..)
             | Self::SweepRunner(..)
             | Self::Look(_)

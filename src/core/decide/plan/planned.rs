@@ -280,12 +280,12 @@ impl Planned {
         let arn = instance.facts.instance_arn.clone();
         let slot = Slot::Announcement(arn.clone());
         let message = Box::new(PoolMessage::announcing(instance));
-        Self::new("announce", Effect::Announce(arn, message), [slot]).upkeep()
+        Self::new("announce", Effect::Announce(arn, message), [slot]).leaders().upkeep()
     }
 
     /// Plans [`Effect::Receive`].
-    pub fn receive(class: ClassName) -> Self {
-        Self::new("receive", Effect::Receive(class.clone()), [Slot::Queue(class)]).upkeep()
+    pub fn receive(class: ClassName, most: u32) -> Self {
+        Self::new("receive", Effect::Receive(class.clone(), most), [Slot::Queue(class)]).upkeep()
     }
 
     /// Plans [`Effect::Credential`].
@@ -389,7 +389,7 @@ impl Planned {
                 format!("instance {}: it is gone, record that", step.before.facts.instance_id)
             }
             Effect::Announce(arn, _) => format!("instance {}: announce as free", arn.instance_id()),
-            Effect::Receive(class) => format!("class {class}: ask its queue who is free"),
+            Effect::Receive(class, _) => format!("class {class}: ask its queue who is free"),
             Effect::Credential(step, credential) => {
                 let what = match **credential {
                     Credential::Registration(_) => "register",

@@ -76,9 +76,6 @@ impl Yard {
         } else if old.place() == Place::IdleCleaning {
             tracked.held_while_cleaned = true;
         }
-        if tracked.instance.pooled_at().is_none() {
-            tracked.announced = None;
-        }
         tracked.rested(&old, now.mono);
         let classes = &mut self.classes;
         tally(classes, arn, &old, false, dirty);

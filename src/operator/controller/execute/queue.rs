@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::metrics::QueueOutcome;
-use crate::model::{ClassName, InstanceId, PoolMessage};
+use crate::model::{ClassName, InstanceArn, PoolMessage};
 use crate::ports::QueueError;
 use crate::yard::Observation;
 
@@ -18,16 +18,29 @@ const QUEUE_PATIENCE: Duration = Duration::from_millis(300);
 pub(in crate::controller) type Receipts = Arc<Mutex<BTreeMap<ClassName, Vec<(PoolMessage, String)>>>>;
 
 impl Executor {
-    /// Deletes the messages of claimed machines; a message that remains is recognised as stale when it is received
-    /// again.
-    pub(super) async fn claimed(&self, class: &ClassName, ids: &[InstanceId]) {
-        let spent = self.take_receipts(class, |message| ids.contains(&message.instance_id));
+    /// Deletes the received messages of claimed machines, and returns which machines can be announced again. A message
+    /// that remains is recognised as stale when it is received again.
+    pub(super) async fn claimed(&self, class: &ClassName, arns: &[&InstanceArn]) -> Vec<Observation> {
+        let of = |message: &PoolMessage| {
+            arns.iter().find(|arn| arn.instance_id() == message.instance_id.as_str()).copied()
+        };
+        let mut told = Vec::new();
+        let spent = self.take_receipts(class, |message| {
+            told.extend(of(message).cloned().map(Observation::Unannounced));
+            of(message).is_some()
+        });
         spent.iter().for_each(|_| self.ports.metrics.queue_message(QueueOutcome::Claimed));
-        if !spent.is_empty()
-            && let Err(error) = self.ports.queue.delete(class, &spent).await
-        {
-            tracing::debug!(%class, %error, "messages of claimed machines were not removed");
+        for receipts in spent.chunks(10) {
+            match self.ports.queue.delete(class, receipts).await {
+                Ok(left) if left.is_empty() => {}
+                Ok(_) => return Vec::new(),
+                Err(error) => {
+                    tracing::debug!(%class, %error, "messages of claimed machines were not removed");
+                    return Vec::new();
+                }
+            }
         }
+        told
     }
 
     /// Removes the matching receipts of a class from the unsettled ones.
@@ -56,8 +69,8 @@ impl Executor {
     }
 
     /// Receives the hints of the queue. If it does not respond in time it is not used.
-    pub(super) async fn receive(&self, class: ClassName) -> Vec<Observation> {
-        let received = tokio::time::timeout(QUEUE_PATIENCE, self.ports.queue.receive(&class, 10)).await;
+    pub(super) async fn receive(&self, class: ClassName, most: u32) -> Vec<Observation> {
+        let received = tokio::time::timeout(QUEUE_PATIENCE, self.ports.queue.receive(&class, most)).await;
         let messages = match received {
             Ok(Ok(messages)) => messages,
             Ok(Err(error)) => {

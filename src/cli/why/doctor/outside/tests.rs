@@ -4,6 +4,7 @@ use super::*;
 use crate::session::context::{attributes, number, text};
 use runyard_core::model::{InstanceArn, InstanceId, UsageClass};
 use runyard_core::ports::MachineState;
+use runyard_store::Difference;
 
 const NOW: &str = "2026-01-02T00:00:00Z";
 const LONG_AGO: &str = "2026-01-01T00:00:00Z";
@@ -102,8 +103,18 @@ fn an_ended_machine_that_lives_is_found() {
 #[test]
 fn dead_letters_and_a_flood_are_found() {
     let depth = |waiting, dead| reasons(&queue_depth("runyard-small", QueueDepth { waiting, dead }, 2));
-    assert_eq!(depth(120, 0), [""; 0]);
-    assert_eq!(depth(121, 1), ["DeadLetters", "StaleMessages"]);
+    assert_eq!(depth(104, 0), [""; 0]);
+    assert_eq!(depth(105, 1), ["DeadLetters", "StaleMessages"]);
+}
+
+#[test]
+fn a_queue_that_keeps_its_messages_for_another_time_is_found() {
+    let differs = Difference { what: "MessageRetentionPeriod", wanted: "600".into(), found: "345600".into() };
+    let found = shape("runyard-small", Ok(QueueState::Present(vec![differs]))).unwrap();
+    assert_eq!((found.reason, found.problem.contains("wanted 600, found 345600")), ("QueueDiffers", true));
+    let silent =
+        [Ok(QueueState::Present(Vec::new())), Ok(QueueState::Missing(Vec::new())), Err(QueueError::Missing)];
+    assert!(silent.into_iter().all(|found| shape("runyard-small", found).is_none()));
 }
 
 #[test]

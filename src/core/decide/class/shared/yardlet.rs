@@ -126,7 +126,7 @@ impl Yardlet {
         for _ in 0..1000 {
             self.scene.see(Observation::Hints(linux(), Vec::new()));
             let mut actions = self.scene.of_class().actions;
-            actions.retain(|action| !matches!(action.effect, Effect::Receive(_) | Effect::Intend(..)));
+            actions.retain(|action| !matches!(action.effect, Effect::Receive(..) | Effect::Intend(..)));
             if actions.is_empty() {
                 return;
             }

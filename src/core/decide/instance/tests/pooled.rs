@@ -126,11 +126,32 @@ fn a_free_machine_is_announced_at_once_and_again_after_the_period() {
     assert_eq!(scene.of_machine("i-0").actions, std::slice::from_ref(&announce));
     scene.see(Observation::Announced(arn("i-0")));
     assert_eq!(scene.of_machine("i-0").actions, []);
-    scene.wait(299);
+    scene.policy.timing.stale = secs(8000);
+    scene.wait(599);
     scene.speaks("i-0", |_| ());
     assert_eq!(scene.of_machine("i-0").actions, []);
     scene.wait(1);
+    assert_eq!(scene.of_machine("i-0").actions, std::slice::from_ref(&announce));
+    // Its message was received and deleted while it stayed free.
+    scene.see(Observation::Announced(arn("i-0")));
+    scene.see(Observation::Unannounced(arn("i-0")));
     assert_eq!(scene.of_machine("i-0").actions, [announce]);
+}
+
+#[test]
+fn a_machine_has_no_second_message_before_the_first_expired_or_was_deleted() {
+    let mut scene = Scene::with(serde_json::json!({}));
+    scene.add(machine("i-0").pooled());
+    scene.see(Observation::Announced(arn("i-0")));
+    scene.add(machine("i-0").running(&ask("1")).with(|i| i.version = 6));
+    scene.add(machine("i-0").pooled().with(|i| i.version = 7));
+    assert_eq!(scene.of_machine("i-0").actions, []);
+    // The message turned out to be stale.
+    scene.see(Observation::Unannounced(arn("i-0")));
+    assert!(matches!(
+        scene.of_machine("i-0").actions[..],
+        [Planned { leader_only: true, kind: "announce", .. }]
+    ));
 }
 
 #[test]
@@ -153,16 +174,16 @@ fn a_free_machine_is_looked_at_when_it_is_to_be_announced_or_renewed() {
     scene.policy.timing.stale = secs(8000);
     scene.add(machine("i-0").pooled());
     let wake = |scene: &Scene| scene.of_machine("i-0").wake.unwrap() - scene.now.mono;
-    assert_eq!(wake(&scene), secs(300), "it is announced now");
+    assert_eq!(wake(&scene), secs(600), "it is announced now");
     scene.see(Observation::Announced(arn("i-0")));
     scene.wait(100);
-    assert_eq!(wake(&scene), secs(200));
-    scene.wait(250);
+    assert_eq!(wake(&scene), secs(500));
+    scene.wait(550);
     assert_eq!(wake(&scene), secs(0), "overdue");
     scene.see(Observation::Announced(arn("i-0")));
-    scene.add(machine("i-0").pooled().until(550).with(|i| i.version = 6));
+    scene.add(machine("i-0").pooled().until(850).with(|i| i.version = 6));
     assert_eq!(wake(&scene), secs(140), "a minute before its deadline");
-    scene.add(machine("i-0").pooled().until(400).with(|i| i.version = 7));
+    scene.add(machine("i-0").pooled().until(700).with(|i| i.version = 7));
     assert_eq!(wake(&scene), secs(1), "not kept: its deadline is let come, and looked at now and then");
 }
 

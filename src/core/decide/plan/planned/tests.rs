@@ -39,7 +39,7 @@ fn all() -> Vec<Planned> {
         Planned::console(arn("i-1")),
         Planned::bury(step(&instance)),
         Planned::announce(&instance),
-        Planned::receive(linux()),
+        Planned::receive(linux(), 1),
         Planned::credential(step(&instance), Credential::Removal(ask("1").repository)),
         Planned::sweep_runner(&instance),
         Planned::look(key.clone()),
@@ -82,7 +82,7 @@ fn every_kind_has_a_name_and_a_line_of_its_own() {
 
 #[test]
 fn what_spends_a_budget_is_the_leaders() {
-    let leaders = ["console", "intend", "order", "orphan", "pool", "sweep-runner"];
+    let leaders = ["announce", "console", "intend", "order", "orphan", "pool", "sweep-runner"];
     assert_eq!(kinds(|action| action.leader_only), leaders.into());
 }
 
