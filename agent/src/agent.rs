@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::records::Records;
-use crate::registration::{RegistrationLoop, read_record};
+use crate::registration::{Attention, RegistrationLoop, read_record};
 use crate::reports::beat::{Heartbeat, Identity};
 use crate::reports::logs::{LogKeeper, Ring};
 use crate::shutdown::guard::{Guard, Lengths};
@@ -106,6 +106,7 @@ pub async fn run(parts: Parts, stop: CancellationToken) -> io::Result<End> {
         seen: seen.clone(),
         status: heartbeat.status.clone(),
     };
+    let attention = Arc::new(Attention::default());
     let registration = RegistrationLoop {
         executor: executor.clone(),
         clock,
@@ -116,6 +117,7 @@ pub async fn run(parts: Parts, stop: CancellationToken) -> io::Result<End> {
         seen,
         stored,
         status: status_in,
+        attention: attention.clone(),
     };
     let ended = tokio::select! {
         biased;
@@ -123,7 +125,7 @@ pub async fn run(parts: Parts, stop: CancellationToken) -> io::Result<End> {
         ended = guard.run(stop.clone()) => ended,
         () = heartbeat.run(stop.clone()) => None,
         () = logs.run(stop.clone()) => None,
-        () = read_record(records, timing.poll, entropy.as_ref(), seen_in, stop.clone()) => None,
+        () = read_record(records, timing.poll, entropy.as_ref(), seen_in, attention, stop.clone()) => None,
     };
     let Some(why) = ended else { return Ok(End::Stopped) };
     tracing::warn!(why, "this machine ends");

@@ -1,7 +1,7 @@
-//! Computes the pause before the agent reads its record again. While it waits for a change of the record (a claim, a
-//! credential), the pause is shorter the less time has passed since the record last changed: in a busy yard the next
-//! claim comes soon. Slightly longer pauses afterwards compensate for the additional reads, so that an hour without a
-//! change costs no read more than the poll interval implies.
+//! Computes the pause before the agent reads its record again, and whether a glance is enough for that read. While it
+//! waits for a change of the record (a claim, a credential), the pause is shorter the less time has passed since the
+//! record last changed: in a busy yard the next claim comes soon. Slightly longer pauses afterwards compensate for the
+//! additional reads, so that an hour without a change costs no read more than the poll interval implies.
 
 use std::time::Duration;
 
@@ -17,6 +17,9 @@ const PART: u32 = 50;
 /// The poll interval, divided by this, is added to a pause until the early reads are compensated.
 const MADE_UP: u32 = 20;
 
+/// How long an idle machine's record is unchanged before glances at it are enough.
+const SETTLED: Duration = Duration::from_secs(60);
+
 /// The part of the record that shows an agent's work; a later deadline is not a change of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Standing {
@@ -26,6 +29,8 @@ struct Standing {
     pooled: bool,
     registration: bool,
     removal: bool,
+    held: bool,
+    asked_to_retire: bool,
 }
 
 impl Standing {
@@ -37,6 +42,19 @@ impl Standing {
             pooled: orders.pooled,
             registration: orders.registration.is_some(),
             removal: orders.removal.is_some(),
+            held: orders.held,
+            asked_to_retire: orders.retire_asked.is_some(),
+        }
+    }
+
+    /// Returns how long the record must be unchanged before the agent expects no change of it soon; `None` while it
+    /// expects one.
+    fn settles_after(&self) -> Option<Duration> {
+        match self.state {
+            State::Idle => (self.pooled || self.held).then_some(SETTLED),
+            // The operator answers what the agent reports of its runner.
+            State::Running => (!self.asked_to_retire).then_some(Duration::ZERO),
+            State::Created | State::Claimed | State::Terminated => None,
         }
     }
 
@@ -62,6 +80,12 @@ pub(crate) struct Pace {
 impl Pace {
     pub(crate) fn new(poll: Duration) -> Self {
         Self { poll, standing: None, ahead: Duration::ZERO }
+    }
+
+    /// Returns whether the record alone lets the agent expect no change soon.
+    pub(crate) fn is_settled(&self, now: Instant) -> bool {
+        let Some((standing, since)) = &self.standing else { return false };
+        standing.settles_after().is_some_and(|time| now.saturating_duration_since(*since) >= time)
     }
 
     /// Returns the pause after a read with this result.

@@ -31,6 +31,12 @@ pub trait Records: Send + Sync {
     /// The store did not respond.
     async fn instance(&self) -> Result<Sight, StoreError>;
 
+    /// Reads the instance record as it was at some earlier moment ([`Store::glance`]). Nothing is decided by it.
+    ///
+    /// # Errors
+    /// The store did not respond.
+    async fn glance(&self) -> Result<Sight, StoreError>;
+
     /// Reads the agent's own record.
     ///
     /// # Errors
@@ -81,6 +87,10 @@ fn stored(item: Option<&Item>) -> Stored {
 impl<S: Store> Records for TableRecords<S> {
     async fn instance(&self) -> Result<Sight, StoreError> {
         Ok(Sight::of(self.store.get(&Instance::key_of(&self.arn)).await?.as_ref()))
+    }
+
+    async fn glance(&self) -> Result<Sight, StoreError> {
+        Ok(Sight::of(self.store.glance(&Instance::key_of(&self.arn)).await?.as_ref()))
     }
 
     async fn own(&self) -> Result<Stored, StoreError> {

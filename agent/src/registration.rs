@@ -4,12 +4,14 @@
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use runyard_core::model::AgentKey;
 use runyard_core::ports::{Clock, Entropy};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::pace::Pace;
@@ -26,33 +28,65 @@ const LONGEST: Duration = Duration::from_secs(10);
 /// Longest wait for the record after GitHub forgot a runner; without the table the machine continues by itself.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// Reads the instance record at every poll, sooner while a change is expected, and publishes it. A failed read changes
-/// nothing.
+/// What the registration loop lets the reader of the record know.
+#[derive(Debug, Default)]
+pub struct Attention {
+    /// Whether the agent waits for nothing but its next claim or the end of this one.
+    at_rest: AtomicBool,
+    /// The record is to be read at once, strongly.
+    wanted: Notify,
+}
+
+/// Reads the instance record at every poll, sooner while a change is expected, and publishes it.
+///
+/// # Guarantees
+/// - Only strongly consistent reads are published, in their order, so that the record never goes back in time.
+/// - While nothing is awaited it only glances at the record. A glance that shows anything else than what was published
+///   last, older or newer, leads to a strong read at once, and to nothing else.
+/// - A failed read changes nothing.
 pub async fn read_record(
     records: Arc<dyn Records>,
     poll: Duration,
     entropy: &dyn Entropy,
     seen: watch::Sender<Sight>,
+    attention: Arc<Attention>,
     stop: CancellationToken,
 ) {
     let mut backoff = Backoff::drawn(poll, LONGEST, entropy);
     let mut pace = Pace::new(poll);
+    // Strong reads that come whatever is awaited.
+    let mut wanted = 0_u32;
     let reading = async {
         loop {
-            let wait = match records.instance().await {
+            let settled = attention.at_rest.load(Ordering::Relaxed) && pace.is_settled(Instant::now());
+            let glances = settled && wanted == 0;
+            let read = if glances { records.glance().await } else { records.instance().await };
+            let wait = match read {
+                Ok(sight) if glances && sight != *seen.borrow() => {
+                    wanted = 1;
+                    continue;
+                }
                 Ok(sight) => {
-                    note(&seen.borrow(), &sight);
-                    let wait = pace.after(&sight, tokio::time::Instant::now());
-                    seen.send_replace(sight);
                     backoff.reset();
-                    wait
+                    let wait = pace.after(&sight, Instant::now());
+                    if !glances {
+                        note(&seen.borrow(), &sight);
+                        seen.send_replace(sight);
+                        wanted = wanted.saturating_sub(1);
+                    }
+                    if wanted > 0 { Duration::ZERO } else { wait }
                 }
                 Err(error) => {
                     tracing::warn!(%error, "cannot read the instance record");
                     backoff.wait()
                 }
             };
-            tokio::time::sleep(wait).await;
+            tokio::select! {
+                biased;
+                // The first may be taken for one that began before.
+                () = attention.wanted.notified() => wanted = 2,
+                () = tokio::time::sleep(wait) => {}
+            }
         }
     };
     stop.run_until_cancelled(reading).await;
@@ -97,6 +131,8 @@ pub struct RegistrationLoop {
     pub stored: watch::Receiver<Stored>,
     /// The state that the agent's own record should have.
     pub status: watch::Sender<AgentStatus>,
+    /// How closely the record must be watched.
+    pub attention: Arc<Attention>,
 }
 
 struct Doing {
@@ -128,6 +164,7 @@ impl RegistrationLoop {
                 *status = effects.status.clone();
                 changed
             });
+            self.attention.at_rest.store(local.is_at_rest(), Ordering::Relaxed);
             if let Some(why) = effects.power_off {
                 return Ok(Some(why));
             }
@@ -176,6 +213,7 @@ impl RegistrationLoop {
     /// another runner.
     async fn look_again(&mut self, stop: &CancellationToken) {
         self.seen.borrow_and_update();
+        self.attention.wanted.notify_one();
         let reads = async {
             // The first read may have begun before.
             for _ in 0..2 {

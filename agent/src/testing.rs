@@ -97,6 +97,9 @@ pub(crate) struct FakeRecords {
     pub(crate) away: Mutex<bool>,
     pub(crate) changes: Mutex<Vec<Change>>,
     pub(crate) reads: Mutex<u32>,
+    pub(crate) glances: Mutex<u32>,
+    /// What glances return in turn, as replicas have it; without any, the record.
+    pub(crate) replicas: Mutex<VecDeque<Option<Item>>>,
     /// The `log` record, once for each write.
     pub(crate) logs: Mutex<Vec<Item>>,
     pub(crate) written: Notify,
@@ -153,6 +156,13 @@ impl Records for FakeRecords {
     async fn instance(&self) -> Result<Sight, StoreError> {
         *self.reads.lock().unwrap() += 1;
         self.answer(|| Sight::of(self.instance.lock().unwrap().as_ref()))
+    }
+
+    async fn glance(&self) -> Result<Sight, StoreError> {
+        *self.glances.lock().unwrap() += 1;
+        let replica = self.replicas.lock().unwrap().pop_front();
+        let found = replica.unwrap_or_else(|| self.instance.lock().unwrap().clone());
+        self.answer(|| Sight::of(found.as_ref()))
     }
 
     async fn own(&self) -> Result<Stored, StoreError> {

@@ -63,6 +63,12 @@ pub struct DynamoStore {
 }
 
 impl DynamoStore {
+    async fn read(&self, key: &RecordId, consistent: bool) -> Result<Option<Item>, StoreError> {
+        let call = self.client.get_item().table_name(self.table.as_str()).consistent_read(consistent);
+        let got = call.set_key(Some(key_to_sdk(key))).send().await.map_err(|error| classify(&error))?;
+        Ok(got.item.map(from_sdk))
+    }
+
     /// Connects to `table`, configured by `config`. No call is made yet.
     pub fn connect(table: TableName, config: &SdkConfig) -> Self {
         let table_config = config::Builder::from(config)
@@ -219,9 +225,11 @@ fn next(
 #[async_trait]
 impl Store for DynamoStore {
     async fn get(&self, key: &RecordId) -> Result<Option<Item>, StoreError> {
-        let call = self.client.get_item().table_name(self.table.as_str()).consistent_read(true);
-        let got = call.set_key(Some(key_to_sdk(key))).send().await.map_err(|error| classify(&error))?;
-        Ok(got.item.map(from_sdk))
+        self.read(key, true).await
+    }
+
+    async fn glance(&self, key: &RecordId) -> Result<Option<Item>, StoreError> {
+        self.read(key, false).await
     }
 
     async fn list(&self, after: Option<&RecordId>) -> Result<Page, StoreError> {

@@ -45,6 +45,15 @@ impl CountingStore {
         counted
     }
 
+    fn found(&self, key: &RecordId) -> Result<Option<Item>, StoreError> {
+        let found = match key {
+            key if *key == Instance::key_of(&arn()) => self.records.instance.lock().unwrap().clone(),
+            key if *key == Agent::key_of(&arn()) => self.records.agent.lock().unwrap().clone(),
+            key => panic!("an agent reads no other record: {key}"),
+        };
+        Ok(found)
+    }
+
     fn beats(&self) -> u64 {
         self.records.shown().unwrap().heartbeat_seq
     }
@@ -54,12 +63,12 @@ impl CountingStore {
 impl Store for CountingStore {
     async fn get(&self, key: &RecordId) -> Result<Option<Item>, StoreError> {
         self.note("get", key);
-        let found = match key {
-            key if *key == Instance::key_of(&arn()) => self.records.instance.lock().unwrap().clone(),
-            key if *key == Agent::key_of(&arn()) => self.records.agent.lock().unwrap().clone(),
-            key => panic!("an agent reads no other record: {key}"),
-        };
-        Ok(found)
+        self.found(key)
+    }
+
+    async fn glance(&self, key: &RecordId) -> Result<Option<Item>, StoreError> {
+        self.note("glance", key);
+        self.found(key)
     }
 
     async fn write(&self, write: &Write) -> Result<Item, StoreError> {
@@ -126,7 +135,7 @@ fn working(
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_a_job_runs_an_agent_makes_one_write_per_beat_and_one_read_per_poll_only() {
+async fn while_a_job_runs_an_agent_makes_one_write_per_beat_and_one_glance_per_poll_only() {
     let dir = tempfile::tempdir().unwrap();
     disk::replace(&dir.path().join("key"), &kept().to_bytes()).unwrap();
     let registered = with(
@@ -148,7 +157,7 @@ async fn while_a_job_runs_an_agent_makes_one_write_per_beat_and_one_read_per_pol
     tokio::time::sleep(Duration::from_secs(60 * minutes)).await;
     let beats = store.beats() - before;
     let wanted = BTreeMap::from([
-        (("get", "instance".to_owned()), 60 * minutes as usize),
+        (("glance", "instance".to_owned()), 60 * minutes as usize),
         (("write", "agent".to_owned()), beats as usize),
     ]);
     assert_eq!(store.counted(), wanted);

@@ -122,19 +122,21 @@ async fn a_machine_with_a_claim_or_one_that_is_not_clean_prepares_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_a_job_runs_there_is_one_read_per_poll_one_write_per_beat_and_no_task() {
+async fn while_a_job_runs_there_is_one_glance_per_poll_one_write_per_beat_and_no_task() {
     let test = TestAgent::new(registered("running", "42", "c1"));
     let executor = FakeExecutor::answering(listening());
     let _agent = tokio::spawn(test.agent(&executor));
     test.records.says(Signal::RegOk, "c1").await;
-    let (reads, asked) = (*test.records.reads.lock().unwrap(), executor.asked().len());
+    let read = || (*test.records.reads.lock().unwrap(), *test.records.glances.lock().unwrap());
+    let ((reads, glances), asked) = (read(), executor.asked().len());
     let writes = test.records.changes.lock().unwrap().len();
     tokio::time::sleep(POLL * 60).await;
     let written = test.records.changes.lock().unwrap().len() - writes;
     // Every 10 s, up to a tenth early.
     assert!((6..=7).contains(&written), "{written}");
-    let more = *test.records.reads.lock().unwrap() - reads;
-    assert!((59..=61).contains(&more), "{more}");
+    let (now_read, now_glanced) = read();
+    let more = now_glanced - glances;
+    assert!(now_read == reads && (59..=61).contains(&more), "{now_read} {more}");
     assert_eq!(executor.asked().len(), asked);
 }
 
@@ -266,4 +268,100 @@ async fn the_key_is_made_once() {
     assert_eq!(said.into_inner().unwrap().len(), 1);
     assert_eq!(test.local().boot, crate::step::local::Boot::Done);
     assert_eq!(test.records.shown().unwrap().arn, Some(arn()));
+}
+
+/// Returns a machine's record in the pool.
+fn free() -> Item {
+    with(instance("idle", "", ""), "pooledAt", "2026-01-01T00:00:00Z".to_owned())
+}
+
+/// Returns how many strong reads and glances a machine that waits for nothing makes in each of these hours.
+async fn reads_by_hour(record: Item, hours: u32) -> Vec<(u32, u32)> {
+    let records = FakeRecords::new(record);
+    let attention = Arc::new(Attention { at_rest: AtomicBool::new(true), ..Attention::default() });
+    let (seen, _) = watch::channel(Sight::default());
+    let (reader, stop) = (records.clone(), CancellationToken::new());
+    let reading = read_record(reader, POLL, &SystemEntropy, seen, attention, stop);
+    let counting = async {
+        // Between two reads, so that none is at the edge of an hour.
+        tokio::time::sleep(Duration::from_millis(3)).await;
+        let mut counted = Vec::new();
+        for _ in 0..hours {
+            tokio::time::sleep(Duration::from_secs(3600)).await;
+            let count = |of: &Mutex<u32>| std::mem::take(&mut *of.lock().unwrap());
+            counted.push((count(&records.reads), count(&records.glances)));
+        }
+        counted
+    };
+    tokio::select! {
+        biased;
+        counted = counting => counted,
+        () = reading => unreachable!("it reads until it is stopped"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_hour_costs_glances_only_after_its_first_minute() {
+    let hours = reads_by_hour(free(), 3).await;
+    assert_eq!(hours, [(211, 3389), (0, 3600), (0, 3600)]);
+    let cleaning = reads_by_hour(instance("idle", "", "c1"), 2).await;
+    assert_eq!(cleaning[1], (3600, 0), "the end of its clean-up is awaited");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_hour_of_a_running_job_costs_glances_only() {
+    let hours = reads_by_hour(instance("running", "42", "c1"), 2).await;
+    assert_eq!(hours, [(1, 3600), (0, 3600)]);
+    let asked = with(instance("running", "42", "c1"), "retireAskedAt", "2026-01-01T00:00:00Z".to_owned());
+    assert_eq!(reads_by_hour(asked, 2).await[1], (3600, 0), "the operator's answer is awaited");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_that_only_a_glance_shows_is_acted_on() {
+    let test = TestAgent::new(registered("created", "42", "c2"));
+    let executor = FakeExecutor::answering(listening());
+    let agent = tokio::spawn(test.agent(&executor));
+    test.records.says(Signal::RegOk, "c2").await;
+    test.records.set(Some(instance("running", "42", "c2")));
+    tokio::time::sleep(POLL * 3).await;
+    let asked = executor.asked();
+    let strong = *test.records.reads.lock().unwrap();
+    // Other replicas, one after the other: older, newer than the table will be for a while, older again.
+    let over = with(instance("running", "42", "c2"), "threshold", "2026-01-01T00:00:00Z".to_owned());
+    let replicas = [
+        Some(free()),
+        Some(registered("claimed", "41", "c1")),
+        Some(instance("terminated", "", "c2")),
+        None,
+        Some(released("c2")),
+        Some(over),
+        Some(free()),
+    ];
+    let count = replicas.len() as u32;
+    *test.records.replicas.lock().unwrap() = replicas.into();
+    tokio::time::sleep(POLL * 60).await;
+    assert_eq!(*test.records.replicas.lock().unwrap(), []);
+    assert_eq!(*test.records.reads.lock().unwrap() - strong, count, "one strong read for each");
+    assert_eq!(executor.asked(), asked);
+    assert!(!agent.is_finished());
+    // What is there is acted on.
+    test.records.set(Some(instance("terminated", "", "c2")));
+    assert_eq!(agent.await.unwrap().unwrap(), End::PoweredOff("the record says terminated"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_a_glance_shows_is_served_after_a_strong_read() {
+    let test = TestAgent::new(free());
+    let executor = FakeExecutor::answering(listening());
+    let _agent = tokio::spawn(test.agent(&executor));
+    // Its deadline is a quarter of an hour.
+    tokio::time::sleep(Duration::from_secs(800)).await;
+    *test.records.glances.lock().unwrap() = 0;
+    test.records.set(Some(registered("claimed", "42", "c2")));
+    test.records.says(Signal::RegOk, "c2").await;
+    assert_eq!(executor.asked(), ["boot", "configure c2", "start c2", "listen c2", "serve c2"]);
+    assert!(
+        *test.records.glances.lock().unwrap() <= 3,
+        "strong reads from then on, until the runner listens"
+    );
 }

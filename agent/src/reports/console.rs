@@ -105,17 +105,24 @@ impl ReadsOnConsole {
     pub fn new(records: Arc<dyn Records>) -> Self {
         Self { records, failing: AtomicBool::new(false) }
     }
-}
 
-#[async_trait]
-impl Records for ReadsOnConsole {
-    async fn instance(&self) -> Result<Sight, StoreError> {
-        let read = self.records.instance().await;
+    fn told(&self, read: Result<Sight, StoreError>) -> Result<Sight, StoreError> {
         let failed_before = self.failing.swap(read.is_err(), Ordering::Relaxed);
         if let (Err(error), false) = (&read, failed_before) {
             say(&format!("cannot read this machine's record: {error}"));
         }
         read
+    }
+}
+
+#[async_trait]
+impl Records for ReadsOnConsole {
+    async fn instance(&self) -> Result<Sight, StoreError> {
+        self.told(self.records.instance().await)
+    }
+
+    async fn glance(&self) -> Result<Sight, StoreError> {
+        self.told(self.records.glance().await)
     }
 
     async fn own(&self) -> Result<Stored, StoreError> {

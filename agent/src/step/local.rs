@@ -338,6 +338,26 @@ impl Local {
             && self.claim.as_ref().is_none_or(cleaned)
     }
 
+    /// Returns whether the machine waits for nothing but its next claim or the end of this one: then a change of its
+    /// record may be seen a little later.
+    #[must_use]
+    pub fn is_at_rest(&self) -> bool {
+        let rests = |served: &Served| match served.stage {
+            ClaimStage::Clean | ClaimStage::Listening(_) => true,
+            ClaimStage::Accepted
+            | ClaimStage::Configuring
+            | ClaimStage::Configured
+            | ClaimStage::Started(_)
+            | ClaimStage::Renewing(_)
+            | ClaimStage::Refused(_)
+            | ClaimStage::Stopping(_)
+            | ClaimStage::Stopped
+            | ClaimStage::Settling
+            | ClaimStage::Unclean(_) => false,
+        };
+        self.boot == Boot::Done && self.claim.iter().chain(&self.ahead).all(rests)
+    }
+
     /// Stores GitHub's id of the current claim's runner, if it has one.
     pub fn registered_as(&mut self, runner_id: Option<u64>) {
         if let Some(served) = self.claim.as_mut().filter(|served| served.registered) {

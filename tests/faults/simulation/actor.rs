@@ -39,6 +39,8 @@ pub(crate) struct Actor {
     disturbed: Mutex<Option<Instant>>,
     /// What it read before, where it reads stale records.
     pub(crate) past: Mutex<BTreeMap<RecordId, Past>>,
+    /// What its last glance showed, and when.
+    pub(crate) glanced: Mutex<Option<(Instant, Option<Item>)>>,
     /// How far its wall clock is off.
     off_by: Mutex<SignedDuration>,
 }
@@ -56,6 +58,7 @@ impl Actor {
             cut_off_until: Mutex::default(),
             disturbed: Mutex::default(),
             past: Mutex::default(),
+            glanced: Mutex::default(),
             off_by: Mutex::new(off),
         })
     }

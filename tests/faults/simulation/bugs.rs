@@ -32,6 +32,7 @@ bugs! {
     LastPageLost = "a list ends after its first page",
     TokenEachTime = "a launch that is asked for again gets a new client token",
     AgentReadsStale = "an agent reads its instance record eventually consistent",
+    GlanceBelieved = "an agent takes what a glance at its record shows for what is there",
     AgentWritesBlindly = "an agent writes its record although it is gone",
     AgentForgets = "an agent started again does not remember how far it was",
     RunnerOutlivesStop = "an agent calls a runner stopped that still runs",

@@ -29,7 +29,7 @@ impl Table {
     }
 
     fn note(&self, name: &str, about: &str, outcome: &str) {
-        let quiet = outcome == "ok" && matches!(name, "get" | "list" | "query" | "append");
+        let quiet = outcome == "ok" && matches!(name, "get" | "glance" | "list" | "query" | "append");
         let beat = self.0.role == Role::Agent && name == "write" && outcome == "ok";
         self.world().trace.call(&self.0.name, name, about, outcome, quiet || beat);
     }
@@ -71,14 +71,22 @@ impl Table {
         (writes && world.strikes(Fault::StoreContended)).then_some(StoreError::Contended)
     }
 
-    /// What the record was at some time of the last twenty seconds, as one of several replicas has it.
-    fn stale(&self, key: &RecordId, found: Option<Item>) -> Option<Item> {
+    /// Keeps what the record is now, for the twenty seconds in which a replica may have it.
+    fn remember(&self, key: &RecordId, found: Option<Item>) {
         let (now, mut past) = (Instant::now(), self.0.past.lock().unwrap());
         let of_key = past.entry(key.clone()).or_default();
         of_key.push_back((now, found));
         while of_key.len() > 1 && of_key[1].0 + Duration::from_secs(20) < now {
             of_key.pop_front();
         }
+    }
+
+    /// What the record was at some time of the last twenty seconds, as one of several replicas has it: also older than
+    /// an earlier answer.
+    fn stale(&self, key: &RecordId, found: Option<Item>) -> Option<Item> {
+        self.remember(key, found);
+        let past = self.0.past.lock().unwrap();
+        let of_key = &past[key];
         let some = self.world().chance.number(0..of_key.len() as u64) as usize;
         of_key[some].1.clone()
     }
@@ -264,7 +272,23 @@ impl Store for Table {
         if self.world().bug == Some(Bug::AgentReadsStale) && self.0.role == Role::Agent {
             return Ok(self.stale(key, found));
         }
+        if self.0.role == Role::Agent {
+            self.remember(key, found.clone());
+            let glanced = self.0.glanced.lock().unwrap().take();
+            if let Some((at, shown)) = glanced.filter(|_| self.world().bug == Some(Bug::GlanceBelieved))
+                && at.elapsed() < Duration::from_secs(5)
+            {
+                return Ok(shown);
+            }
+        }
         Ok(self.seen(found.map(|item| self.understood(item))))
+    }
+
+    async fn glance(&self, key: &RecordId) -> Result<Option<Item>, StoreError> {
+        let found = self.reading("glance", &key.pk(), self.world().store.get(key)).await?;
+        let shown = self.stale(key, found);
+        *self.0.glanced.lock().unwrap() = Some((Instant::now(), shown.clone()));
+        Ok(shown)
     }
 
     async fn list(&self, after: Option<&RecordId>) -> Result<Page, StoreError> {

@@ -2,14 +2,17 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
-use runyard_core::model::{Item, RecordId};
+use runyard_core::model::{Item, RecordId, Write};
 use runyard_core::ports::{Page, Store, StoreError};
+use tokio::time::Instant;
 
 use super::{Table, item, key, keyed, number, on_every_engine, text};
 
 on_every_engine!(
     a_record_that_is_not_there_is_none,
+    a_glance_shows_what_is_there_before_long,
     a_list_has_every_record_once_however_small_its_pages,
     a_query_has_what_is_under_its_key_in_order,
     records_are_added_in_any_number,
@@ -18,6 +21,22 @@ on_every_engine!(
 
 async fn a_record_that_is_not_there_is_none(table: Table) {
     assert_eq!(table.store.get(&key("nobody")).await.unwrap(), None);
+}
+
+async fn a_glance_shows_what_is_there_before_long(table: Table) {
+    let key = key("glanced-at");
+    assert_eq!(table.store.glance(&key).await.unwrap(), None);
+    let there = keyed(&key, item([("state", text("idle"))]));
+    table.store.write(&Write::create(key.clone(), there.clone())).await.unwrap();
+    let deadline = Instant::now() + Duration::from_secs(600);
+    // It may show the time before the write, and nothing else.
+    let shown = loop {
+        match table.store.glance(&key).await.unwrap() {
+            Some(shown) => break shown,
+            None => assert!(Instant::now() < deadline, "the record never came"),
+        }
+    };
+    assert_eq!(shown, there);
 }
 
 /// Follows pages to their end.
