@@ -15,6 +15,7 @@ use runyard_agent::config::{Config, PowerOff};
 use runyard_agent::host::{self, Account, Host, HostSettings, Isolation, JobGroup, SweepPaths};
 use runyard_agent::records::{Records, TableRecords};
 use runyard_agent::reports::console::{BootOnConsole, ReadsOnConsole};
+use runyard_agent::reports::doorbell::RingsOperator;
 use runyard_agent::reports::logs::Ring;
 use runyard_agent::reports::notices::NoticeWatcher;
 use runyard_agent::reports::{console, notices};
@@ -23,13 +24,15 @@ use runyard_agent::shutdown::power::{Exit, Power, Systemctl};
 use runyard_agent::shutdown::watchdog_timer::{self, Verdict};
 use runyard_agent::system::clock::{SystemClock, SystemEntropy, boot_id};
 use runyard_agent::system::disk;
-use runyard_agent::system::environment::{job, listener, log_filter, metadata_endpoint, of_machine};
+use runyard_agent::system::environment::{
+    job, listener, log_filter, metadata_endpoint, of_machine, reaches_sqs,
+};
 use runyard_agent::system::lock::Lock;
 use runyard_agent::system::metadata::{ENDPOINT_VARIABLE, LifeCycle, Metadata};
 use runyard_agent::system::notify::Notify;
 use runyard_agent::task::Executor;
 use runyard_agent::{install, isolation_check};
-use runyard_core::model::{InstanceArn, InstanceId, TableName};
+use runyard_core::model::{Agent, InstanceArn, InstanceId, TableName};
 use runyard_core::ports::Clock;
 use runyard_store::DynamoStore;
 use tokio::signal::unix::{SignalKind, signal};
@@ -167,12 +170,18 @@ async fn serve(config: Config, path: &Path, ring: Ring) -> anyhow::Result<End> {
         },
     };
     let store = DynamoStore::connect_env(config.table.clone()).await;
+    let (own_record, ringer) = (Agent::key_of(&known.arn), reaches_sqs().then(|| store.ringer()));
     let records: Arc<dyn Records> = Arc::new(TableRecords::new(Arc::new(store), known.arn));
     let own_machine = config.power == PowerOff::Systemctl;
     if own_machine {
         console::say(&format!("the agent {} begins on {}", env!("CARGO_PKG_VERSION"), known.id));
     }
     let records = if own_machine { Arc::new(ReadsOnConsole::new(records)) } else { records };
+    // In local mode each commit of the engine wakes the operator.
+    let records: Arc<dyn Records> = match ringer.filter(|_| own_machine) {
+        Some(ringer) => Arc::new(RingsOperator::new(records, Arc::new(ringer), own_record)),
+        None => records,
+    };
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     if let Some(metadata) = known.watched {
         let notices =

@@ -2,5 +2,6 @@
 
 pub mod beat;
 pub mod console;
+pub mod doorbell;
 pub mod logs;
 pub mod notices;

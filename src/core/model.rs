@@ -61,6 +61,7 @@ pub use record::ids::{
 };
 pub use record::item::{AttributeValue, Item, text_of, time_of};
 pub use record::lease::Lease;
+pub use record::ring::{ring_body, rung_about};
 pub use record::set_place::SetPlace;
 pub use record::slot::Slot;
 #[doc(hidden)]

@@ -14,7 +14,7 @@ pub use clock::{Clock, Entropy};
 pub use compute::{
     Compute, ComputeError, LaunchOrder, Launched, Machine, MachineState, Shortfall, StateReason,
 };
-pub use doorbell::{Doorbell, JobBell, JobRings};
+pub use doorbell::{Doorbell, JobBell, JobRings, Ring, Ringer};
 pub use github::{GitHub, GitHubError};
 pub use notices::{Batch, Delivery, Notices};
 pub use queue::{PoolQueue, QueueDepth, QueueError, Received};

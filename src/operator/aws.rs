@@ -3,7 +3,6 @@
 pub mod doorbell;
 #[cfg(feature = "ec2")]
 pub mod ec2;
-mod errors;
 pub mod job_bell;
 mod listened;
 pub mod notices;

@@ -1,5 +1,5 @@
-//! The adapter of the store port for DynamoDB and all engines with its protocol. Only the SDK retries calls, except for
-//! the unprocessed items of a batch.
+//! The adapter of the store port for DynamoDB and all engines with its protocol, and the end of the doorbell that rings.
+//! Only the SDK retries calls, except for the unprocessed items of a batch.
 
 mod batch;
 mod errors;
@@ -7,6 +7,7 @@ mod expression;
 pub mod failure;
 mod items;
 pub mod outcome;
+pub mod queue;
 mod table;
 pub mod transact;
 mod watch;
@@ -33,6 +34,7 @@ use self::errors::classify;
 use self::expression::Expressions;
 use self::items::{from_sdk, key_to_sdk};
 use self::outcome::already_done;
+use self::queue::SqsRinger;
 use crate::model::{AttributeValue, Item, Operation, RecordId, TableName, Write};
 use crate::ports::{Page, Refusal, Store, StoreError, Watch};
 
@@ -97,6 +99,11 @@ impl DynamoStore {
     pub fn history(&self) -> Option<Self> {
         let table = self.table.history()?;
         Some(Self { table, streamed: false, wake: None, ..self.clone() })
+    }
+
+    /// Returns the end of this yard's doorbell that rings.
+    pub fn ringer(&self) -> SqsRinger {
+        SqsRinger::connect(&self.table, &self.sdk)
     }
 
     /// Sets how the store watches.

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use runyard_core::model::{Agent, Ahead, AheadStatus, Guard, Instance, Pool, RecordId, State, Write};
 use runyard_core::ports::github::{RunState, Runner, Scope};
-use runyard_core::ports::{Doorbell, GitHubError, Store};
+use runyard_core::ports::{GitHubError, Ringer as _, Store};
 use runyard_operator::controller::{Bell, GitHubWatch, Ports};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use runyard_tests::world::{World, item, linux, watch as as_shipped};
 
-use crate::an_intent_rings::{LikeAws, LikeSqs};
+use crate::an_intent_rings::{LikeAws, LikeSqs, agents_ring};
 
 /// How long GitHub's REST API takes for an answer (the stand-in's `labels_answer`).
 const REST: Duration = Duration::from_millis(250);
@@ -376,6 +376,7 @@ async fn a_claim_that_finds_a_runner_at_rest_is_ready_within_600_ms_on_aws() {
     let (look, looks) = watch::channel(());
     let bell = Arc::new(LikeSqs::default());
     let doorbell = Some(Bell { port: bell.clone(), look: look.clone() });
+    let _agents = agents_ring(&world.store, &bell).await;
     world.start_over("one", |ports| Ports {
         store: Arc::new(LikeAws { inner: ports.store.clone(), looks, lag: Duration::ZERO }),
         doorbell,
@@ -389,7 +390,7 @@ async fn a_claim_that_finds_a_runner_at_rest_is_ready_within_600_ms_on_aws() {
         sleep(Duration::from_millis(5_000 + run * 37)).await;
         let begun = Instant::now();
         let key = ask(&world, run).await;
-        bell.ring().await.unwrap();
+        bell.ring(&key).await.unwrap();
         while world.phase(&key).await != "Ready" {
             sleep(Duration::from_millis(1)).await;
         }

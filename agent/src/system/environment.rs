@@ -24,6 +24,14 @@ pub fn metadata_endpoint() -> String {
     told.filter(|value| !value.is_empty()).unwrap_or_else(|| ENDPOINT.to_owned())
 }
 
+/// Returns whether there is an SQS beside the table: an environment that moves DynamoDB elsewhere without naming an
+/// endpoint of SQS has none (AWS's own variables).
+#[expect(clippy::disallowed_methods, reason = "this is the one place that reads the environment")]
+pub fn reaches_sqs() -> bool {
+    let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    !set("AWS_ENDPOINT_URL_DYNAMODB") || set("AWS_ENDPOINT_URL") || set("AWS_ENDPOINT_URL_SQS")
+}
+
 /// Returns the log filter (`RUST_LOG`); `None` if it is not set.
 #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the environment")]
 pub fn log_filter() -> Option<String> {

@@ -18,9 +18,9 @@ use crate::common::environment::Environment;
 use crate::common::failure::{CliFailure, CliResult};
 use crate::output::screen::Screen;
 use runyard_core::model::TableName;
-use runyard_core::ports::{Doorbell, PoolQueue, Store};
+use runyard_core::ports::{PoolQueue, Ringer, Store};
+use runyard_operator::aws::SqsQueue;
 use runyard_operator::aws::queues::Queues;
-use runyard_operator::aws::{SqsDoorbell, SqsQueue};
 use runyard_operator::process::clock::{SystemClock, SystemEntropy};
 use runyard_store::DynamoStore;
 
@@ -49,8 +49,7 @@ pub(crate) async fn connect(
     let store = DynamoStore::connect(table.clone(), &sdk);
     let queue =
         sqs(&environment).then(|| Arc::new(SqsQueue::connect(table.clone(), &sdk)) as Arc<dyn PoolQueue>);
-    let doorbell =
-        queue.as_ref().map(|_| Arc::new(SqsDoorbell::impatient(&table, &sdk)) as Arc<dyn Doorbell>);
+    let doorbell = queue.as_ref().map(|_| Arc::new(store.ringer()) as Arc<dyn Ringer>);
     let direct = Arc::new(store.clone());
     let ringing: Arc<dyn Store> = match &doorbell {
         Some(doorbell) => Arc::new(Ringing::new(direct, doorbell.clone())),

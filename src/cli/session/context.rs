@@ -11,7 +11,7 @@ use runyard_core::model::{
     AttributeValue, Event, EventType, Item, Kind, Reading, Record, RecordId, Repository, RequestKey, RunId,
     TableName, Unreadable, millis, read,
 };
-use runyard_core::ports::{Clock, Doorbell, Entropy, Page, PoolQueue, Store, StoreError};
+use runyard_core::ports::{Clock, Entropy, Page, PoolQueue, Ringer, Store, StoreError};
 
 /// The context of a verb.
 pub(crate) struct CliContext {
@@ -22,7 +22,7 @@ pub(crate) struct CliContext {
     /// The pool queues, if there are any.
     pub(crate) queue: Option<Arc<dyn PoolQueue>>,
     /// The doorbell, if there is one; each write of `store` rings it.
-    pub(crate) doorbell: Option<Arc<dyn Doorbell>>,
+    pub(crate) doorbell: Option<Arc<dyn Ringer>>,
     /// The wall clock.
     pub(crate) clock: Arc<dyn Clock>,
     /// The source of fresh names.

@@ -1,4 +1,4 @@
-//! Rings the doorbell after each write of a verb, so that the operator looks at once. A verb neither fails nor waits
+//! Rings the doorbell after each write of a verb, so that the operator reads the record at once. A verb neither fails nor waits
 //! noticeably because of it: the queue is looked up during the write, and a ring that does not succeed in time is
 //! skipped.
 
@@ -9,7 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use runyard_core::model::{Item, RecordId, Write};
-use runyard_core::ports::{Doorbell, Page, QueueError, Store, StoreError, Watch};
+use runyard_core::ports::{Page, QueueError, Ringer, Store, StoreError, Watch};
 
 /// Longest time that a verb waits for a ring.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -17,31 +17,30 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// A store whose writes ring the doorbell.
 pub(crate) struct Ringing {
     store: Arc<dyn Store>,
-    bell: Arc<dyn Doorbell>,
+    bell: Arc<dyn Ringer>,
     /// Whether a ring failed: the next would fail too, and the failure has been logged.
     silent: AtomicBool,
 }
 
 impl Ringing {
-    pub(crate) fn new(store: Arc<dyn Store>, bell: Arc<dyn Doorbell>) -> Self {
+    pub(crate) fn new(store: Arc<dyn Store>, bell: Arc<dyn Ringer>) -> Self {
         Self { store, bell, silent: AtomicBool::new(false) }
     }
 
-    /// Makes a write, and rings if it succeeded.
+    /// Makes a write of this record, perhaps with others, and rings if it succeeded.
     async fn then_ring<T>(
         &self,
+        key: Option<&RecordId>,
         write: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
-        if self.silent.load(Ordering::Relaxed) {
-            return write.await;
-        }
+        let Some(key) = key.filter(|_| !self.silent.load(Ordering::Relaxed)) else { return write.await };
         let bell = self.bell.clone();
         // The lookup runs beside the write, and ends by itself if its result is not needed.
         let found = tokio::spawn(async move { bell.find().await });
         let written = write.await?;
         let ring = async {
             found.await.unwrap_or(Ok(()))?;
-            self.bell.ring().await
+            self.bell.ring(key).await
         };
         match tokio::time::timeout(PATIENCE, ring).await {
             Ok(Ok(())) => {}
@@ -74,11 +73,11 @@ impl Store for Ringing {
     }
 
     async fn write(&self, write: &Write) -> Result<Item, StoreError> {
-        self.then_ring(self.store.write(write)).await
+        self.then_ring(Some(&write.key), self.store.write(write)).await
     }
 
     async fn transact(&self, writes: &[Write]) -> Result<(), StoreError> {
-        self.then_ring(self.store.transact(writes)).await
+        self.then_ring(writes.first().map(|write| &write.key), self.store.transact(writes)).await
     }
 
     async fn append(&self, items: &[Item]) -> Result<usize, StoreError> {
@@ -105,11 +104,12 @@ mod tests {
         takes: Duration,
         fails: Option<QueueError>,
         asked: Mutex<Vec<&'static str>>,
+        rung_about: Mutex<Vec<RecordId>>,
     }
 
     impl Bell {
         fn new(takes: Duration, fails: Option<QueueError>) -> Arc<Self> {
-            Arc::new(Self { takes, fails, asked: Mutex::default() })
+            Arc::new(Self { takes, fails, asked: Mutex::default(), rung_about: Mutex::default() })
         }
 
         async fn answer(&self, what: &'static str) -> Result<(), QueueError> {
@@ -120,17 +120,14 @@ mod tests {
     }
 
     #[async_trait]
-    impl Doorbell for Bell {
+    impl Ringer for Bell {
         async fn find(&self) -> Result<(), QueueError> {
             self.answer("find").await
         }
 
-        async fn ring(&self) -> Result<(), QueueError> {
+        async fn ring(&self, key: &RecordId) -> Result<(), QueueError> {
+            self.rung_about.lock().unwrap().push(key.clone());
             self.answer("ring").await
-        }
-
-        async fn rung(&self) -> Result<bool, QueueError> {
-            Ok(false)
         }
     }
 
@@ -159,6 +156,8 @@ mod tests {
         let (_, asked, outcomes) = written(&bell, &["a", "a", "b"]).await;
         assert_eq!(outcomes, [true, false, true]);
         assert_eq!(asked.iter().filter(|what| **what == "ring").count(), 2, "{asked:?}");
+        let about = ["a", "b"].map(|pk| RecordId::new(pk, "test"));
+        assert_eq!(*bell.rung_about.lock().unwrap(), about, "a ring names the record that was written");
     }
 
     #[tokio::test(start_paused = true)]

@@ -9,6 +9,7 @@ pub(crate) mod identity;
 pub(crate) mod ids;
 pub(crate) mod item;
 pub(crate) mod lease;
+pub(crate) mod ring;
 pub(crate) mod set_place;
 pub(crate) mod slot;
 pub(crate) mod state;

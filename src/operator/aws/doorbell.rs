@@ -1,12 +1,13 @@
-//! The doorbell on SQS: the standard queue `<table>-doorbell`, whose messages are empty signals and expire after a
-//! minute.
+//! The end of the doorbell that the leader listens to, on SQS: the standard queue `<table>-doorbell`, whose messages
+//! name a record at most, and expire after a minute.
 
 use async_trait::async_trait;
 use aws_config::SdkConfig;
+use aws_sdk_sqs::types::{Message, MessageSystemAttributeName};
 
 use super::listened::ListenedQueue;
-use crate::model::{DOORBELL, TableName};
-use crate::ports::{Doorbell, QueueError};
+use crate::model::{DOORBELL, TableName, rung_about};
+use crate::ports::{Doorbell, QueueError, Ring};
 
 /// How long a received message is hidden, in seconds: longer than it lives, so that no call deletes it.
 const HIDDEN: i32 = 10 * RETENTION;
@@ -24,7 +25,7 @@ impl SqsDoorbell {
         Self(ListenedQueue::connect(format!("{table}-{DOORBELL}"), config))
     }
 
-    /// Connects a ringer: none of its calls waits for a message.
+    /// Connects without waiting for messages in a call.
     pub fn impatient(table: &TableName, config: &SdkConfig) -> Self {
         Self(ListenedQueue::impatient(format!("{table}-{DOORBELL}"), config))
     }
@@ -32,16 +33,12 @@ impl SqsDoorbell {
 
 #[async_trait]
 impl Doorbell for SqsDoorbell {
-    async fn find(&self) -> Result<(), QueueError> {
-        self.0.url().await.map(|_| ())
+    async fn rung(&self) -> Result<Vec<Ring>, QueueError> {
+        Ok(self.0.receive(HIDDEN).await?.into_iter().map(ring).collect())
     }
+}
 
-    async fn ring(&self) -> Result<(), QueueError> {
-        // SQS refuses an empty body.
-        self.0.send("ring").await
-    }
-
-    async fn rung(&self) -> Result<bool, QueueError> {
-        Ok(!self.0.receive(HIDDEN).await?.is_empty())
-    }
+fn ring(message: Message) -> Ring {
+    let sender = message.attributes().and_then(|known| known.get(&MessageSystemAttributeName::SenderId));
+    Ring { key: message.body().and_then(rung_about), sender: sender.cloned() }
 }

@@ -1,17 +1,15 @@
 //! A queue on SQS that one operator listens to by long polls. Its account's owner, `init` or a stack makes it; nothing
 //! here does.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use aws_config::SdkConfig;
 use aws_config::timeout::TimeoutConfig;
-use aws_sdk_sqs::types::{DeleteMessageBatchRequestEntry, Message};
-use aws_sdk_sqs::{Client, config};
+use aws_sdk_sqs::types::{DeleteMessageBatchRequestEntry, Message, MessageSystemAttributeName};
 
-use super::errors::queue as classify;
 use crate::ports::QueueError;
-use crate::store::{retries, timeouts};
+use crate::store::queue::{NamedQueue, classify};
+use crate::store::timeouts;
 
 /// Longest wait for messages in one receive, in seconds (SQS).
 const WAIT: i32 = 20;
@@ -23,11 +21,8 @@ const BATCH: usize = 10;
 /// A queue that is listened to.
 #[derive(Debug)]
 pub(super) struct ListenedQueue {
-    name: String,
-    client: Client,
+    queue: NamedQueue,
     wait: i32,
-    /// The queue's address, once it is known.
-    url: Mutex<Option<String>>,
 }
 
 impl ListenedQueue {
@@ -44,47 +39,16 @@ impl ListenedQueue {
     }
 
     fn with(name: String, config: &SdkConfig, wait: i32, timeouts: TimeoutConfig) -> Self {
-        let config = config::Builder::from(config).retry_config(retries()).timeout_config(timeouts);
-        Self { name, client: Client::from_conf(config.build()), wait, url: Mutex::default() }
+        Self { queue: NamedQueue::connect(name, config, timeouts), wait }
     }
 
-    fn known(&self) -> std::sync::MutexGuard<'_, Option<String>> {
-        self.url.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Drops the queue's address when the queue turns out to be gone, because another may be created.
-    fn judged(&self, error: QueueError) -> QueueError {
-        if error == QueueError::Missing {
-            *self.known() = None;
-        }
-        error
-    }
-
-    /// Returns the queue's address.
-    pub(super) async fn url(&self) -> Result<String, QueueError> {
-        if let Some(known) = self.known().clone() {
-            return Ok(known);
-        }
-        let told = self.client.get_queue_url().queue_name(&self.name).send().await;
-        let url = told.map_err(|error| classify(&error))?.queue_url;
-        let url = url.ok_or_else(|| {
-            QueueError::Unreachable(format!("no address was given for the queue {}", self.name))
-        })?;
-        *self.known() = Some(url.clone());
-        Ok(url)
-    }
-
-    /// Sends a message.
-    pub(super) async fn send(&self, body: &str) -> Result<(), QueueError> {
-        let call = self.client.send_message().queue_url(self.url().await?).message_body(body);
-        call.send().await.map(|_| ()).map_err(|error| self.judged(classify(&error)))
-    }
-
-    /// Receives at most 10 messages, and hides them from others for this many seconds.
+    /// Receives at most 10 messages with their senders, and hides them from others for this many seconds.
     pub(super) async fn receive(&self, hidden: i32) -> Result<Vec<Message>, QueueError> {
-        let call = self.client.receive_message().queue_url(self.url().await?).visibility_timeout(hidden);
-        let call = call.max_number_of_messages(BATCH as i32).wait_time_seconds(self.wait);
-        let got = call.send().await.map_err(|error| self.judged(classify(&error)))?;
+        let call = self.queue.client.receive_message().queue_url(self.queue.url().await?);
+        let call = call.visibility_timeout(hidden).max_number_of_messages(BATCH as i32);
+        let call = call.wait_time_seconds(self.wait);
+        let call = call.message_system_attribute_names(MessageSystemAttributeName::SenderId);
+        let got = call.send().await.map_err(|error| self.queue.judged(classify(&error)))?;
         Ok(got.messages.unwrap_or_default())
     }
 
@@ -100,9 +64,9 @@ impl ListenedQueue {
                 })
                 .collect();
             let entries = entries.map_err(|error| QueueError::Invalid(error.to_string()))?;
-            let call = self.client.delete_message_batch().queue_url(self.url().await?);
+            let call = self.queue.client.delete_message_batch().queue_url(self.queue.url().await?);
             let done = call.set_entries(Some(entries)).send().await;
-            let done = done.map_err(|error| self.judged(classify(&error)))?;
+            let done = done.map_err(|error| self.queue.judged(classify(&error)))?;
             // A message that was not deleted is received and deleted again.
             if let Some(failed) = done.failed.iter().find(|failed| !failed.sender_fault()) {
                 let (count, code) = (done.failed.len(), failed.code());

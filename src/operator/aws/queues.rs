@@ -9,11 +9,11 @@ use aws_sdk_sqs::{Client, config};
 use serde_json::{Value, json};
 
 use super::doorbell::RETENTION;
-use super::errors::queue as classify;
 use super::job_bell;
 use super::sqs::{DEAD_LETTERS_KEPT, LONGEST_NAME, RECEIVES, VISIBILITY, dead};
 use crate::model::{ClassName, DOORBELL, JOBS, LARGEST_JOB_RING, TableName};
 use crate::ports::QueueError;
+use crate::store::queue::classify;
 use crate::store::{Difference, retries, timeouts};
 
 /// How often a notice is received before SQS moves it to the dead letters: the leader needs a few receives for one that

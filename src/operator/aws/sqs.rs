@@ -13,9 +13,9 @@ use aws_sdk_sqs::types::{
 };
 use aws_sdk_sqs::{Client, config};
 
-use super::errors::queue as classify;
 use crate::model::{ANNOUNCED, ClassName, PoolMessage, TableName};
 use crate::ports::{PoolQueue, QueueDepth, QueueError, Received};
+use crate::store::queue::classify;
 use crate::store::{retries, timeouts};
 
 /// How long a received message stays hidden, in seconds: much longer than a claim takes, and much shorter than a person

@@ -17,8 +17,8 @@ use crate::ports::github::{
 };
 use crate::ports::{
     Batch, Change, Compute, ComputeError, Doorbell, GitHub, GitHubError, JobBell, JobRings, LaunchOrder,
-    Launched, Machine, MachineState, Notices, Page, PoolQueue, QueueDepth, QueueError, Received, StateReason,
-    Store, StoreError, Watch,
+    Launched, Machine, MachineState, Notices, Page, PoolQueue, QueueDepth, QueueError, Received, Ring,
+    StateReason, Store, StoreError, Watch,
 };
 use crate::status::Health;
 
@@ -332,15 +332,7 @@ impl<T: Notices + ?Sized> Notices for Metered<T> {
 
 #[async_trait]
 impl<T: Doorbell + ?Sized> Doorbell for Metered<T> {
-    async fn find(&self) -> Result<(), QueueError> {
-        self.inner.find().await
-    }
-
-    async fn ring(&self) -> Result<(), QueueError> {
-        self.inner.ring().await
-    }
-
-    async fn rung(&self) -> Result<bool, QueueError> {
+    async fn rung(&self) -> Result<Vec<Ring>, QueueError> {
         // Counted, but not timed, because it waits for a ring.
         let result = self.inner.rung().await;
         self.metrics.look(QueueError::SERVICE, "doorbell", outcome_of(&result));

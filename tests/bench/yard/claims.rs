@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use runyard_core::model::{Operation, Phase, Reading, RecordId, Request, Write, read};
-use runyard_core::ports::{Doorbell as _, Store as _};
+use runyard_core::ports::{Ringer as _, Store as _};
 
 use super::fixture::{Fixture, Services, intent, key, release};
 use super::floors::Figures;
@@ -71,15 +71,15 @@ pub(crate) async fn cycle(fixture: &Fixture, run: usize) -> (f64, f64, Vec<Call>
     fixture.calls.take();
     fixture.store.write(&intent(run, runyard_core::ports::Clock::now(fixture.clock.as_ref()))).await.unwrap();
     let asked = Instant::now();
-    if let Some(bell) = fixture.bell.clone() {
-        tokio::spawn(async move { bell.ring().await });
+    if let Some((bell, key)) = fixture.bell.clone().map(|bell| (bell, key.clone())) {
+        tokio::spawn(async move { bell.ring(&key).await });
     }
     let ready = until_phase(fixture, &mut calls, &key, Phase::Ready).await;
     let claim_calls = std::mem::take(&mut calls);
     fixture.store.write(&release(run)).await.unwrap();
     let released = Instant::now();
-    if let Some(bell) = fixture.bell.clone() {
-        tokio::spawn(async move { bell.ring().await });
+    if let Some((bell, key)) = fixture.bell.clone().map(|bell| (bell, key.clone())) {
+        tokio::spawn(async move { bell.ring(&key).await });
     }
     // Pooled: the second write of the instance after the release (idle, then pooled).
     let writes = std::cell::Cell::new(0);

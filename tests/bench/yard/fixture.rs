@@ -12,7 +12,7 @@ use runyard_core::model::{
     Agent, AttributeValue, Guard, Instance, InstanceArn, Item, Life, Pool, PoolSpec, PoolStatus, Reading,
     Reason, RecordId, Signal, TableName, Timing, Versioned as _, Write, millis, read,
 };
-use runyard_core::ports::{Clock, PoolQueue, Store};
+use runyard_core::ports::{Clock, PoolQueue, Ringer as _, Store};
 use runyard_operator::aws::SqsQueue;
 use runyard_operator::controller::{Bell, GitHubWatch, Ports, Settings, run};
 use runyard_operator::in_process::compute_none::NoCompute;
@@ -63,7 +63,7 @@ pub(crate) struct Fixture {
     /// What the operator asked.
     pub(crate) calls: Calls,
     pub(crate) clock: Arc<SystemClock>,
-    /// What the workflow rings.
+    /// What the workflow and the agents ring.
     pub(crate) bell: Option<Arc<SlowBell>>,
     /// From the operator's start until its first list was taken in.
     pub(crate) listed_after: Duration,
@@ -261,7 +261,7 @@ impl Fixture {
             Bells::None | Bells::Rung => Duration::from_millis(1),
             Bells::RungWithPacedAgent => Duration::from_millis(50),
         };
-        let agents = tokio::spawn(agents(store.clone(), calls.clone(), clock.clone(), every));
+        let agents = tokio::spawn(agents(store.clone(), bell.clone(), calls.clone(), clock.clone(), every));
         Self {
             store,
             calls,
@@ -339,7 +339,13 @@ async fn services_of(services: Services, dir: PathBuf) -> Behind {
 }
 
 /// The agents of all machines: each reads its record every millisecond and answers as soon as that says so.
-async fn agents(store: DynamoStore, calls: Calls, clock: Arc<SystemClock>, every: Duration) {
+async fn agents(
+    store: DynamoStore,
+    bell: Option<Arc<SlowBell>>,
+    calls: Calls,
+    clock: Arc<SystemClock>,
+    every: Duration,
+) {
     let mut told: BTreeMap<InstanceArn, String> = BTreeMap::new();
     let mut machines: Vec<InstanceArn> = Vec::new();
     let mut fruitless = 0_u32;
@@ -351,6 +357,9 @@ async fn agents(store: DynamoStore, calls: Calls, clock: Arc<SystemClock>, every
         for arn in &machines {
             if answer(&store, arn, &mut told, &clock, &calls).await {
                 fruitless = 0;
+                if let Some((bell, own)) = bell.clone().map(|bell| (bell, Agent::key_of(arn))) {
+                    tokio::spawn(async move { bell.ring(&own).await });
+                }
             }
         }
         tokio::time::sleep(every).await;

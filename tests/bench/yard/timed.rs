@@ -9,7 +9,7 @@ use rand::Rng as _;
 use runyard_core::model::{ClassName, Item, PoolMessage, RecordId, Write};
 use runyard_core::ports::{
     Change, Compute, ComputeError, Doorbell, LaunchOrder, Launched, Machine, MachineState, Page, PoolQueue,
-    QueueError, Received, Store, StoreError, Watch,
+    QueueError, Received, Ring, Ringer, Store, StoreError, Watch,
 };
 use tokio::sync::Notify;
 
@@ -203,7 +203,8 @@ impl<T: PoolQueue> PoolQueue for Timed<T> {
 /// A doorbell of SQS's latencies: a ring takes a call, and so does hearing it.
 #[derive(Default)]
 pub(crate) struct SlowBell {
-    rung: Notify,
+    keys: std::sync::Mutex<Vec<RecordId>>,
+    sent: Notify,
 }
 
 impl SlowBell {
@@ -211,21 +212,31 @@ impl SlowBell {
 }
 
 #[async_trait]
-impl Doorbell for SlowBell {
+impl Ringer for SlowBell {
     async fn find(&self) -> Result<(), QueueError> {
         Ok(())
     }
 
-    async fn ring(&self) -> Result<(), QueueError> {
+    async fn ring(&self, key: &RecordId) -> Result<(), QueueError> {
         Self::LATENCY.pass().await;
-        self.rung.notify_one();
+        self.keys.lock().unwrap().push(key.clone());
+        self.sent.notify_one();
         Ok(())
     }
+}
 
-    async fn rung(&self) -> Result<bool, QueueError> {
-        let rung = tokio::time::timeout(Duration::from_secs(20), self.rung.notified()).await.is_ok();
+#[async_trait]
+impl Doorbell for SlowBell {
+    async fn rung(&self) -> Result<Vec<Ring>, QueueError> {
+        let sent = async {
+            while self.keys.lock().unwrap().is_empty() {
+                self.sent.notified().await;
+            }
+        };
+        let _ = tokio::time::timeout(Duration::from_secs(20), sent).await;
         Self::LATENCY.pass().await;
-        Ok(rung)
+        let keys = std::mem::take(&mut *self.keys.lock().unwrap());
+        Ok(keys.into_iter().map(|key| Ring { key: Some(key), sender: None }).collect())
     }
 }
 

@@ -6,9 +6,10 @@ use std::time::Duration;
 use aws_sdk_sqs::Client;
 use aws_sdk_sqs::types::QueueAttributeName;
 use runyard_core::model::{AttributeValue, RecordId, TableName, Write};
-use runyard_core::ports::{Doorbell as _, QueueError, Store as _};
+use runyard_core::ports::{Doorbell as _, QueueError, Ringer as _, Store as _};
 use runyard_operator::aws::SqsDoorbell;
 use runyard_operator::aws::queues::{QueueState, Queues, WantedQueue};
+use runyard_store::queue::SqsRinger;
 use runyard_store::{DynamoStore, Watching};
 use tokio::sync::watch;
 
@@ -22,29 +23,35 @@ fn table() -> TableName {
     TableName::parse(&format!("bell-{}-{number}", std::process::id())).unwrap()
 }
 
-/// A bell that is not there is told of; one that `init` made is heard, once however often it was rung.
+/// A bell that is not there is told of; of one that `init` made each ring is heard once, with the record that it names.
 async fn is_heard_once(engine: &Engine) {
     let (config, table) = (sdk_config(engine.endpoint()).await, table());
-    let (caller, leader) = (SqsDoorbell::impatient(&table, &config), SqsDoorbell::impatient(&table, &config));
-    for answer in [caller.find().await, caller.ring().await, leader.rung().await.map(|_| ())] {
+    let (caller, leader) = (SqsRinger::connect(&table, &config), SqsDoorbell::impatient(&table, &config));
+    let key = RecordId::new("request#acme/web#1", "request#default#1");
+    for answer in [caller.find().await, caller.ring(&key).await, leader.rung().await.map(|_| ())] {
         assert_eq!(answer, Err(QueueError::Missing));
     }
     let (queues, wanted) = (Queues::connect(&config), WantedQueue::of_doorbell(&table));
     assert!(matches!(queues.ensure(&wanted).await, Ok(QueueState::Missing(_))));
     assert_eq!(queues.ensure(&wanted).await, Ok(QueueState::Present(Vec::new())));
-    assert_eq!(leader.rung().await, Ok(false));
+    assert_eq!(leader.rung().await, Ok(Vec::new()));
     caller.find().await.unwrap();
     for _ in 0..3 {
-        caller.ring().await.unwrap();
+        caller.ring(&key).await.unwrap();
     }
-    let mut heard = 0;
-    // An engine may answer with a part; none answers with a ring again.
-    for _ in 0..6 {
-        heard += u32::from(leader.rung().await.unwrap());
-    }
-    assert!((1..=3).contains(&heard), "{heard}");
     let client = Client::new(&config);
     let url = client.get_queue_url().queue_name(&wanted.name).send().await.unwrap().queue_url.unwrap();
+    // As programs of former versions ring.
+    client.send_message().queue_url(&url).message_body("ring").send().await.unwrap();
+    let mut heard = Vec::new();
+    // An engine may answer with a part; none answers with a ring again.
+    for _ in 0..6 {
+        heard.extend(leader.rung().await.unwrap());
+    }
+    heard.sort_by_key(|ring| ring.key.clone());
+    let keys: Vec<_> = heard.iter().map(|ring| ring.key.clone()).collect();
+    assert_eq!(keys, [None, Some(key.clone()), Some(key.clone()), Some(key)]);
+    assert!(heard.iter().all(|ring| ring.sender.is_some()), "{heard:?}");
     let told = client.get_queue_attributes().queue_url(url).attribute_names(QueueAttributeName::All);
     let told = told.send().await.unwrap().attributes.unwrap();
     assert_eq!(told[&QueueAttributeName::MessageRetentionPeriod], "60");

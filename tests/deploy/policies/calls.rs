@@ -45,7 +45,7 @@ const CALLS: &[(&str, &[&str], &[Who])] = &[
     ("get_ebs_encryption_by_default", &["ec2:GetEbsEncryptionByDefault"], &[Operator]),
     ("get_item", &["dynamodb:GetItem"], &[Operator, Workflow, Machine, Init, Reader]),
     ("get_queue_attributes", &["sqs:GetQueueAttributes"], &[Operator, Init, Reader]),
-    ("get_queue_url", &["sqs:GetQueueUrl"], &[Operator, Workflow, Init, Reader]),
+    ("get_queue_url", &["sqs:GetQueueUrl"], &[Operator, Workflow, Machine, Init, Reader]),
     ("get_records", &["dynamodb:GetRecords"], &[Operator]),
     ("get_shard_iterator", &["dynamodb:GetShardIterator"], &[Operator]),
     ("modify_launch_template", &["ec2:ModifyLaunchTemplate"], &[Operator, Init]),
@@ -53,7 +53,7 @@ const CALLS: &[(&str, &[&str], &[Who])] = &[
     ("receive_message", &["sqs:ReceiveMessage"], &[Operator]),
     ("run_instances", &["ec2:RunInstances", "ec2:CreateTags", "iam:PassRole"], &[Operator]),
     ("scan", &["dynamodb:Scan"], &[Operator, Init, Reader]),
-    ("send_message", &["sqs:SendMessage"], &[Operator, Workflow]),
+    ("send_message", &["sqs:SendMessage"], &[Operator, Workflow, Machine]),
     ("set_queue_attributes", &["sqs:SetQueueAttributes"], &[Init]),
     ("terminate_instances", &["ec2:TerminateInstances"], &[Operator]),
     (

@@ -533,8 +533,12 @@ fn machines(all: &mut Add<'_>) {
             "dynamodb:PartiQLUpdate",
         ];
         all(machine, TABLE, &[MINE], false, &never);
-        all(machine, QUEUE, &[], false, &["sqs:SendMessage", "sqs:ReceiveMessage"]);
-        all(machine, DOORBELL, &[], false, &["sqs:SendMessage", "sqs:ReceiveMessage"]);
+        for other in [QUEUE, OTHER_DOORBELL, JOBS] {
+            all(machine, other, &[], false, &["sqs:GetQueueUrl", "sqs:SendMessage", "sqs:ReceiveMessage"]);
+        }
+        all(machine, DOORBELL, &[], true, &["sqs:GetQueueUrl", "sqs:SendMessage"]);
+        let hears = ["sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:PurgeQueue", "sqs:CreateQueue"];
+        all(machine, DOORBELL, &[], false, &hears);
         all(machine, NEIGHBOUR, &[OURS], false, &["ec2:TerminateInstances"]);
         all(
             machine,
@@ -565,6 +569,9 @@ fn machines(all: &mut Add<'_>) {
     all(MachineWithEverything, "*", &[], false, &anything);
     all(MachineWithEverything, TABLE, &[], false, &["dynamodb:Scan", "dynamodb:PutItem"]);
     all(MachineWithEverything, OTHER_TABLE, &[MINE], false, &["dynamodb:GetItem", "dynamodb:UpdateItem"]);
+    for other in [QUEUE, OTHER_DOORBELL, JOBS] {
+        all(MachineWithEverything, other, &[], false, &["sqs:GetQueueUrl", "sqs:SendMessage"]);
+    }
     all(MachineWithEverything, NEIGHBOUR, &[OURS], false, &["ec2:TerminateInstances"]);
     all(MachineWithEverything, ME, &[OURS], true, &["ec2:TerminateInstances"]);
     all(MachineWithEverything, TABLE, &[MINE], true, &["dynamodb:GetItem", "dynamodb:UpdateItem"]);

@@ -166,11 +166,15 @@ impl Loop {
                 self.report_unreadable();
             }
             Seen::Blind(error) => tracing::warn!(%error, "the table cannot be watched"),
+            Seen::Read(begun, item) => {
+                self.record(item, Some(begun));
+                self.report_unreadable();
+            }
         }
     }
 
-    /// Takes in a record from a change, or from a list that began at the given time.
-    fn record(&mut self, item: Item, listed: Option<Duration>) {
+    /// Takes in a record from a change, or from a read that began at the given time.
+    fn record(&mut self, item: Item, read_at: Option<Duration>) {
         let Some(key) = RecordId::of(&item) else { return };
         if key.is_event() {
             return self.measures.history.event(&item);
@@ -200,7 +204,7 @@ impl Loop {
         if self.role.lease.is_none() {
             self.leader_claims(&key, &item);
         }
-        self.observe(match listed {
+        self.observe(match read_at {
             Some(begun) => Observation::Shown(begun, key, item),
             None => Observation::Record(key, Some(item)),
         });

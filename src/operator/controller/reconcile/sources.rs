@@ -87,7 +87,7 @@ impl BackgroundTasks {
             clock: ports.clock.clone(),
             resync: settings.timing.resync,
             silence: settings.timing.lease * SILENT_LEASES,
-            sender: seen_sender,
+            sender: seen_sender.clone(),
             shutdown: shutdown.child_token(),
         };
         let follower = Box::pin(follower.run(resync_triggered));
@@ -107,7 +107,9 @@ impl BackgroundTasks {
             tasks.spawn_lasting(notices::run(port, metrics, lease.clone(), notices_sender, stop));
         }
         if let Some(bell) = ports.doorbell.clone() {
-            tasks.spawn_lasting(doorbell::run(bell, lease.clone(), shutdown.child_token()));
+            let (store, clock) = (ports.store.clone(), ports.clock.clone());
+            let reader = doorbell::Reader { store, clock, sender: seen_sender };
+            tasks.spawn_lasting(doorbell::run(bell, reader, lease.clone(), shutdown.child_token()));
         }
         let events = spawn_history(ports, &backlog, &mut tasks, shutdown);
         let runs = spawn_run_watch(ports, settings, &events, &lease, &mut tasks, shutdown);

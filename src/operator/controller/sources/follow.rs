@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::model::{Item, RecordId};
 use crate::ports::{Change, Clock, Store, StoreError, Watch};
 
-/// A message of the follower to the loop.
+/// A message of the follower to the loop, or of the doorbell's listener.
 pub(crate) enum Seen {
     /// A list of the table begins, at this moment of the monotonic clock.
     ListBegins(Duration),
@@ -27,6 +27,8 @@ pub(crate) enum Seen {
     Changes(Vec<Change>),
     /// A read of the watch failed.
     Blind(StoreError),
+    /// A record that a ring named, read at this moment of the monotonic clock or later.
+    Read(Duration, Item),
 }
 
 /// Maximum number of pages of a list that may wait for the loop: each is a megabyte on the wire, and several once it is

@@ -4,11 +4,11 @@
 use aws_sdk_sqs::config::http::HttpResponse;
 use aws_sdk_sqs::error::{ProvideErrorMetadata, SdkError};
 
+use crate::failure::Failure;
 use crate::ports::QueueError;
-use crate::store::failure::Failure;
 
 /// Converts an error of any call to the queue port's error.
-pub(super) fn queue<E>(error: &SdkError<E, HttpResponse>) -> QueueError
+pub fn classify<E>(error: &SdkError<E, HttpResponse>) -> QueueError
 where
     E: std::error::Error + ProvideErrorMetadata + 'static,
 {
