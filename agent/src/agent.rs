@@ -27,6 +27,8 @@ use crate::task::Executor;
 pub struct Timing {
     /// Interval between two heartbeats.
     pub heartbeat: Duration,
+    /// The same while the machine has been free for long.
+    pub heartbeat_free: Duration,
     /// Interval between two reads of the instance record.
     pub poll: Duration,
     /// How long a runner that ended unrequested waits for its new credential before it is restarted with its old
@@ -77,11 +79,14 @@ pub async fn run(parts: Parts, stop: CancellationToken) -> io::Result<End> {
     let (seen_in, seen) = watch::channel(Sight::default());
     let (stored_in, stored) = watch::channel(Stored::default());
     let (status_in, status) = watch::channel(AgentStatus::default());
+    let attention = Arc::new(Attention::default());
     let heartbeat = Heartbeat {
         records: records.clone(),
         clock: clock.clone(),
         entropy: entropy.clone(),
         every: timing.heartbeat,
+        every_free: timing.heartbeat_free,
+        attention: attention.clone(),
         identity: Identity { version: env!("CARGO_PKG_VERSION").to_owned(), public_key: key.public() },
         status,
         stored: stored_in,
@@ -106,7 +111,6 @@ pub async fn run(parts: Parts, stop: CancellationToken) -> io::Result<End> {
         seen: seen.clone(),
         status: heartbeat.status.clone(),
     };
-    let attention = Arc::new(Attention::default());
     let registration = RegistrationLoop {
         executor: executor.clone(),
         clock,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use runyard_core::model::{FieldError, InstanceArn, InstanceId, TableName, origin_of};
+use runyard_core::model::{FieldError, InstanceArn, InstanceId, TableName, Timing as Rhythm, origin_of};
 use toml::{Table, Value};
 
 use crate::agent::Timing;
@@ -97,6 +97,7 @@ fn read(keys: &mut Keys) -> Option<Config> {
     let instance = keys.instance();
     let (state_dir, work_dir) = (keys.path("state_dir"), keys.path("work_dir"));
     let heartbeat = keys.duration("timing.heartbeat", Duration::from_secs(10));
+    let heartbeat_free = keys.duration("timing.heartbeat_free", Rhythm::rarely(heartbeat));
     let poll = keys.duration("timing.poll", Duration::from_secs(1));
     let grace = keys.duration("timing.grace", Duration::from_secs(300));
     let created = keys.duration("timing.created", Duration::from_secs(900));
@@ -126,7 +127,7 @@ fn read(keys: &mut Keys) -> Option<Config> {
         instance,
         state_dir: state_dir?,
         work_dir: work_dir?,
-        timing: Timing { heartbeat, poll, reregister, guard: Lengths { created, grace } },
+        timing: Timing { heartbeat, heartbeat_free, poll, reregister, guard: Lengths { created, grace } },
         stop,
         spare,
         package: PackageSource { url: url?, sha256: sha256?, version },
@@ -386,6 +387,9 @@ mod tests {
     fn a_whole_configuration_is_read() {
         let config = Config::parse(GOOD).unwrap();
         assert_eq!(config.timing.heartbeat, Duration::from_millis(500));
+        assert_eq!(config.timing.heartbeat_free, Duration::from_millis(1250), "nobody said another");
+        let said = GOOD.replace("poll =", "heartbeat_free = \"900ms\"\npoll =");
+        assert_eq!(Config::parse(&said).unwrap().timing.heartbeat_free, Duration::from_millis(900));
         assert_eq!(config.timing.guard.grace, Duration::from_secs(90));
         assert_eq!(config.power, PowerOff::Exit);
         assert!(config.package.sha256.starts_with("abcdef") && config.pre_runner.is_none());

@@ -1,11 +1,12 @@
 //! Computes the pause before the agent reads its record again, and whether a glance is enough for that read. While it
 //! waits for a change of the record (a claim, a credential), the pause is shorter the less time has passed since the
 //! record last changed: in a busy yard the next claim comes soon. Slightly longer pauses afterwards compensate for the
-//! additional reads, so that an hour without a change costs no read more than the poll interval implies.
+//! additional reads, so that an hour without a change costs no read more than the poll interval implies. A machine that
+//! stays free for long reads ever more rarely: the next claim comes late, and takes those that were free last.
 
 use std::time::Duration;
 
-use runyard_core::model::{ClaimId, State};
+use runyard_core::model::{ClaimId, QUICK_WHILE_FREE, State};
 use tokio::time::Instant;
 
 use crate::step::orders::{Orders, Sight};
@@ -16,6 +17,12 @@ const SHORTEST: Duration = Duration::from_millis(50);
 const PART: u32 = 50;
 /// The poll interval, divided by this, is added to a pause until the early reads are compensated.
 const MADE_UP: u32 = 20;
+
+/// The pause of a machine that stays free is the time since the record last changed, divided by this, once that is
+/// longer than the poll interval.
+const RARELY: u32 = 600;
+/// A pause is at most so many poll intervals.
+const MOST: u32 = 5;
 
 /// How long an idle machine's record is unchanged before glances at it are enough.
 const SETTLED: Duration = Duration::from_secs(60);
@@ -58,6 +65,11 @@ impl Standing {
         }
     }
 
+    /// Returns whether the machine is free, and nobody is about to use it.
+    fn is_free(&self) -> bool {
+        self.state == State::Idle && self.pooled && !self.held
+    }
+
     /// Returns whether the agent waits for the next change of the record, and has nothing to do until then.
     fn awaits_something(&self) -> bool {
         match self.state {
@@ -88,6 +100,12 @@ impl Pace {
         standing.settles_after().is_some_and(|time| now.saturating_duration_since(*since) >= time)
     }
 
+    /// Returns whether the machine has been free for so long that its heartbeats may be rare.
+    pub(crate) fn is_long_free(&self, now: Instant) -> bool {
+        let free = self.standing.as_ref().filter(|(standing, _)| standing.is_free());
+        free.is_some_and(|(_, since)| now.saturating_duration_since(*since) >= QUICK_WHILE_FREE)
+    }
+
     /// Returns the pause after a read with this result.
     pub(crate) fn after(&mut self, sight: &Sight, now: Instant) -> Duration {
         let Some(orders) = sight.orders() else {
@@ -99,15 +117,17 @@ impl Pace {
             (self.standing, self.ahead) = (Some((standing, now)), Duration::ZERO);
         }
         let awaited = self.standing.as_ref().filter(|(last, _)| last.awaits_something());
-        let Some((_, since)) = awaited else { return self.poll };
-        let soon = (now.saturating_duration_since(*since) / PART).max(SHORTEST).min(self.poll);
+        let Some((standing, since)) = awaited else { return self.poll };
+        let waited = now.saturating_duration_since(*since);
+        let rarely = if standing.is_free() { waited / RARELY } else { Duration::ZERO };
+        let soon = (waited / PART).max(SHORTEST).min(self.poll);
         if soon < self.poll {
             self.ahead += self.poll - soon;
             return soon;
         }
         let more = self.ahead.min(self.poll / MADE_UP);
         self.ahead -= more;
-        self.poll + more
+        (self.poll + more).max(rarely.min(self.poll * MOST))
     }
 }
 
@@ -152,14 +172,41 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_idle_hour_costs_not_a_read_more_than_the_poll_interval_says() {
-        let idle = reads(&orders(State::Idle, false), HOUR);
-        assert!(idle.len() <= 3600, "{}", idle.len());
-        // Every later hour has exactly the number of reads that the poll interval implies.
+    async fn the_longer_a_machine_is_free_the_rarer_it_reads_and_never_more_than_the_interval_says() {
         let long = reads(&orders(State::Idle, false), HOUR * 5);
         let of_hour =
             |hour: u32| long.iter().filter(|at| (HOUR * hour..HOUR * (hour + 1)).contains(*at)).count();
-        assert_eq!([1, 2, 3, 4].map(of_hour), [3600; 4]);
+        assert_eq!([0, 1, 2, 3, 4].map(of_hour), [1811, 720, 720, 720, 720]);
+        // A claim makes it quick again.
+        let (mut pace, begun) = (Pace::new(POLL), Instant::now());
+        let free = orders(State::Idle, false);
+        pace.after(&free, begun);
+        assert_eq!(pace.after(&free, begun + HOUR), POLL * MOST);
+        assert_eq!(pace.after(&orders(State::Claimed, false), begun + HOUR), SHORTEST);
+        pace.after(&free, begun + HOUR);
+        assert_eq!(pace.after(&free, begun + HOUR + POLL * 2), SHORTEST);
+    }
+
+    #[tokio::test]
+    async fn heartbeats_are_rare_only_where_a_machine_has_been_free_for_ten_minutes() {
+        let mut held = orders(State::Idle, false);
+        let mut cleaning = orders(State::Idle, false);
+        if let (Sight::Orders(held), Sight::Orders(cleaning)) = (&mut held, &mut cleaning) {
+            (held.held, cleaning.pooled) = (true, false);
+        }
+        for (sight, long) in [
+            (orders(State::Idle, false), true),
+            (held, false),
+            (cleaning, false),
+            (orders(State::Running, false), false),
+            (orders(State::Claimed, false), false),
+            (Sight::Absent, false),
+        ] {
+            let (mut pace, begun) = (Pace::new(POLL), Instant::now());
+            pace.after(&sight, begun);
+            assert!(!pace.is_long_free(begun + QUICK_WHILE_FREE - POLL));
+            assert_eq!(pace.is_long_free(begun + QUICK_WHILE_FREE), long, "{sight:?}");
+        }
     }
 
     #[tokio::test]
@@ -168,7 +215,7 @@ mod tests {
         for pair in idle.windows(2) {
             let (at, pause) = (pair[0], pair[1] - pair[0]);
             let most = if at / PART < POLL { (at / PART).max(SHORTEST) } else { POLL + POLL / MADE_UP };
-            assert!(pause <= most, "{at:?}: {pause:?}");
+            assert!(pause <= most.max(at / RARELY), "{at:?}: {pause:?}");
         }
         assert_eq!(idle.iter().filter(|at| **at < Duration::from_secs(2)).count(), 40);
     }
@@ -200,7 +247,7 @@ mod tests {
             let at = jiff::Timestamp::UNIX_EPOCH;
             orders.deadline = Some(crate::step::orders::Deadline { at, set_at: None });
         }
-        assert_eq!(pace.after(&sight, begun + HOUR), POLL + POLL / MADE_UP);
+        assert_eq!(pace.after(&sight, begun + HOUR), POLL * MOST);
         assert_eq!(pace.after(&orders(State::Claimed, false), begun + HOUR), SHORTEST);
     }
 }

@@ -28,13 +28,22 @@ const LONGEST: Duration = Duration::from_secs(10);
 /// Longest wait for the record after GitHub forgot a runner; without the table the machine continues by itself.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// What the registration loop lets the reader of the record know.
+/// What the registration loop, the reader of the record and the heartbeat let each other know.
 #[derive(Debug, Default)]
 pub struct Attention {
     /// Whether the agent waits for nothing but its next claim or the end of this one.
     at_rest: AtomicBool,
+    /// Whether the machine has been free for so long that its heartbeats may be rare.
+    long_free: AtomicBool,
     /// The record is to be read at once, strongly.
     wanted: Notify,
+}
+
+impl Attention {
+    /// Returns whether the machine has been free for so long that its heartbeats may be rare.
+    pub fn is_long_free(&self) -> bool {
+        self.long_free.load(Ordering::Relaxed)
+    }
 }
 
 /// Reads the instance record at every poll, sooner while a change is expected, and publishes it.
@@ -69,6 +78,7 @@ pub async fn read_record(
                 Ok(sight) => {
                     backoff.reset();
                     let wait = pace.after(&sight, Instant::now());
+                    attention.long_free.store(pace.is_long_free(Instant::now()), Ordering::Relaxed);
                     if !glances {
                         note(&seen.borrow(), &sight);
                         seen.send_replace(sight);

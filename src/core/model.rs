@@ -78,4 +78,4 @@ pub use request::{
     claim_of_runner, label, machine_of_runner, release, runner_name,
 };
 pub use scale_set::{SetCounts, SetRecord, SetState, slot_number};
-pub use timing::{ANNOUNCED, Timing};
+pub use timing::{ANNOUNCED, QUICK_WHILE_FREE, Timing};

@@ -123,6 +123,7 @@ fn working(
         power: Arc::new(Exit),
         timing: Timing {
             heartbeat: HEARTBEAT,
+            heartbeat_free: HEARTBEAT,
             poll: POLL,
             reregister: Duration::from_secs(2),
             guard: Lengths { created: Duration::from_secs(900), grace: Duration::from_secs(300) },

@@ -107,6 +107,7 @@ impl TestHost {
             power: Arc::new(Exit),
             timing: Timing {
                 heartbeat: Duration::from_millis(200),
+                heartbeat_free: Duration::from_millis(200),
                 poll: Duration::from_millis(50),
                 reregister: Duration::from_secs(2),
                 guard: Lengths { created: Duration::from_secs(900), grace: Duration::from_secs(300) },

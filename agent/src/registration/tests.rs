@@ -45,6 +45,7 @@ impl TestAgent {
             power: Arc::new(Exit),
             timing: Timing {
                 heartbeat: Duration::from_secs(10),
+                heartbeat_free: Duration::from_secs(25),
                 poll: POLL,
                 reregister: Duration::from_secs(2),
                 guard: Lengths { created: Duration::from_secs(900), grace: Duration::from_secs(300) },
@@ -301,11 +302,32 @@ async fn reads_by_hour(record: Item, hours: u32) -> Vec<(u32, u32)> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_idle_hour_costs_glances_only_after_its_first_minute() {
+async fn an_idle_hour_costs_glances_only_after_its_first_minute_and_ever_fewer() {
     let hours = reads_by_hour(free(), 3).await;
-    assert_eq!(hours, [(211, 3389), (0, 3600), (0, 3600)]);
+    assert_eq!(hours, [(211, 1600), (0, 720), (0, 720)]);
     let cleaning = reads_by_hour(instance("idle", "", "c1"), 2).await;
     assert_eq!(cleaning[1], (3600, 0), "the end of its clean-up is awaited");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_has_been_free_for_long_beats_rarely_until_it_is_claimed() {
+    let later = |record| with(record, "threshold", "2026-01-02T00:00:00Z".to_owned());
+    let test = TestAgent::new(later(free()));
+    let executor = FakeExecutor::answering(listening());
+    let _agent = tokio::spawn(test.agent(&executor));
+    let beats = async |minutes: u64| {
+        let before = test.records.changes.lock().unwrap().len();
+        tokio::time::sleep(Duration::from_secs(60 * minutes)).await;
+        test.records.changes.lock().unwrap().len() - before
+    };
+    let early = beats(10).await;
+    assert!((60..=67).contains(&early), "{early}");
+    let late = beats(60).await;
+    assert!((144..=162).contains(&late), "{late}");
+    test.records.set(Some(later(registered("claimed", "42", "c1"))));
+    test.records.says(Signal::RegOk, "c1").await;
+    let claimed = beats(10).await;
+    assert!((60..=67).contains(&claimed), "{claimed}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::records::{Change, Records};
+use crate::registration::Attention;
 use crate::step::{AgentStatus, Stored};
 use crate::system::backoff::{Backoff, chance};
 use crate::task::Trouble;
@@ -42,6 +43,10 @@ pub struct Heartbeat {
     pub entropy: Arc<dyn Entropy>,
     /// The interval.
     pub every: Duration,
+    /// The interval while the machine has been free for long.
+    pub every_free: Duration,
+    /// Knows whether it has.
+    pub attention: Arc<Attention>,
     /// The agent's version and key.
     pub identity: Identity,
     /// The state that the record should have.
@@ -100,7 +105,8 @@ impl Heartbeat {
                 }
                 self.stored.send_replace(stored);
                 backoff.reset();
-                self.every.mul_f64(1.0 - JITTER * chance(self.entropy.as_ref()))
+                let every = if self.attention.is_long_free() { self.every_free } else { self.every };
+                every.mul_f64(1.0 - JITTER * chance(self.entropy.as_ref()))
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot write the agent record");

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::model::{Instance, InstanceArn, PoolSpec, Record, Request, RequestKey};
+use crate::model::{Instance, InstanceArn, PoolSpec, QUICK_WHILE_FREE, Record, Request, RequestKey};
 
 use crate::decide::capacity;
 use crate::decide::context::Context;
@@ -61,9 +61,9 @@ pub(super) struct Matcher<'a> {
     spec: &'a PoolSpec,
     cursors: Vec<Cursor<'a>>,
     fits: BTreeMap<Demand, Fit>,
-    /// Machines that the queue announced, with their groups: they are used first.
+    /// Machines that the queue announced and that became free lately, with their groups: they are used first.
     named: Vec<(usize, &'a InstanceArn)>,
-    /// All machines that the queue announced: cursors skip them.
+    /// All of these, also those that were given: cursors skip them.
     passed: BTreeSet<&'a InstanceArn>,
     /// Machines that their former requests still list, by former request.
     listed: BTreeMap<RequestKey, Vec<(usize, &'a InstanceArn)>>,
@@ -93,10 +93,13 @@ impl<'a> Matcher<'a> {
         let (named, passed, given, met) = (Vec::new(), BTreeSet::new(), BTreeSet::new(), Vec::new());
         let last = BTreeSet::new();
         let mut matcher = Self { cx, spec, cursors, fits, named, passed, listed, warm, last, given, met };
-        // Hints for instances that are no longer pooled, or are of another class, are ignored.
+        // Hints for instances that are no longer pooled, or are of another class, are ignored; and those for machines
+        // that have been free for long, because their agents see a claim later than others.
+        let lately = cx.now.wall.saturating_sub(QUICK_WHILE_FREE).unwrap_or(Timestamp::MIN);
         for tracked in class.hints.iter().filter_map(|id| cx.yard.by_id(id)) {
             let instance = &tracked.instance;
-            let here = instance.pooled_at().is_some() && instance.facts.resource_class == spec.resource_class;
+            let here = instance.pooled_at().is_some_and(|at| at > lately)
+                && instance.facts.resource_class == spec.resource_class;
             let arn = &instance.facts.instance_arn;
             if here && matcher.passed.insert(arn) {
                 let group = MachineGroup::of(instance);
@@ -156,8 +159,8 @@ impl<'a> Matcher<'a> {
     }
 
     /// Picks at most `lack` machines for a request among those that no request was given: first those that the queue
-    /// named, then those that the request itself still lists, then those that served its trust domain, then those that
-    /// expire last, and at the end those that are used last.
+    /// named and that became free lately, then those that the request itself still lists, then those that served its
+    /// trust domain, then those that expire last, and at the end those that are used last.
     pub(super) fn pick(&mut self, key: &RequestKey, demand: &Demand, lack: u32) -> Share {
         let mut share = Share::default();
         let groups = self.fit(demand);

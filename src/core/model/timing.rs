@@ -36,14 +36,57 @@ pub struct Timing {
 
 /// [`Timing::announced`] with the defaults of `config/default.toml`.
 pub const ANNOUNCED: Duration = Duration::from_secs(600);
+/// How long after it became free a machine reads its record at each poll, and writes heartbeats as often as others.
+pub const QUICK_WHILE_FREE: Duration = Duration::from_secs(600);
 /// The shortest and the longest time for which SQS keeps a message.
 const KEPT: [Duration; 2] = [Duration::from_secs(60), Duration::from_secs(14 * 24 * 3600)];
 
 impl Timing {
+    /// Returns how often the agent of a machine that has been free for long writes a heartbeat: so often that one in
+    /// time is never late by half of [`stale`](Self::stale), and one that is lost is not silence.
+    #[must_use]
+    pub fn heartbeat_free(&self) -> Duration {
+        (self.stale * 5 / 12).min(Self::rarely(self.heartbeat)).max(self.heartbeat)
+    }
+
+    /// Returns the same if an agent does not choose it by itself ([`Timing::rarely`]).
+    #[must_use]
+    pub fn unusual_heartbeat_free(&self) -> Option<Duration> {
+        Some(self.heartbeat_free()).filter(|every| *every != Self::rarely(self.heartbeat))
+    }
+
+    /// Returns how often an agent that is told nothing else writes a heartbeat while its machine has been free for long.
+    #[must_use]
+    pub fn rarely(heartbeat: Duration) -> Duration {
+        heartbeat * 5 / 2
+    }
+
     /// Returns how long the pool queue keeps an announcement, and how long after one the next of the same machine
     /// comes: twice `reannounce` in whole seconds, within the bounds of SQS.
     #[must_use]
     pub fn announced(&self) -> Duration {
         Duration::from_secs(self.reannounce.saturating_mul(2).as_secs()).clamp(KEPT[0], KEPT[1])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use crate::testing::a_minute_each;
+
+    #[test]
+    fn a_heartbeat_of_a_free_machine_is_never_taken_for_silence() {
+        let secs = Duration::from_secs;
+        for (heartbeat, stale, free) in
+            [(10, 60, 25), (10, 300, 25), (10, 20, 10), (10, 24, 10), (10, 48, 20), (2, 60, 5)]
+        {
+            let timing =
+                super::Timing { heartbeat: secs(heartbeat), stale: secs(stale), ..a_minute_each().timing };
+            assert_eq!(timing.heartbeat_free(), secs(free), "{heartbeat} {stale}");
+            // With the defaults machines need not be told.
+            let usual = free * 2 == heartbeat * 5;
+            assert_eq!(timing.unusual_heartbeat_free(), (!usual).then(|| secs(free)));
+        }
     }
 }

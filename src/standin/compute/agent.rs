@@ -117,6 +117,9 @@ fn configuration(dir: &Path, facts: &Facts, options: &AgentOptions) -> String {
         line("pre_runner_timeout", &milliseconds(options.pre_runner_timeout));
     }
     line("timing.heartbeat", &milliseconds(timing.heartbeat));
+    if let Some(every) = timing.unusual_heartbeat_free() {
+        line("timing.heartbeat_free", &milliseconds(every));
+    }
     line("timing.poll", &milliseconds(timing.agent_poll));
     line("timing.grace", &milliseconds(timing.grace));
     line("timing.created", &milliseconds(timing.created));

@@ -124,6 +124,7 @@ fn parts(actor: &Arc<Actor>, sim_host: &Arc<SimHost>) -> Parts {
         power: Arc::new(Exit),
         timing: Timing {
             heartbeat: settings.timing.heartbeat,
+            heartbeat_free: settings.timing.heartbeat_free(),
             poll: settings.timing.agent_poll,
             reregister: Duration::from_secs(2),
             guard: Lengths { created: settings.timing.created, grace: settings.timing.grace },

@@ -61,6 +61,7 @@ pub(crate) fn of_this_program(world: &World, table: &Table, place: &Path) {
             power: Arc::new(Exit),
             timing: Timing {
                 heartbeat: timing.heartbeat,
+                heartbeat_free: timing.heartbeat_free(),
                 poll: timing.agent_poll,
                 reregister: Duration::from_secs(2),
                 guard,

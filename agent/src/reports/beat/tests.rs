@@ -22,6 +22,8 @@ fn begin() -> Yard {
         clock: TestClock::new(),
         entropy: Arc::new(crate::system::clock::SystemEntropy),
         every: EVERY,
+        every_free: EVERY,
+        attention: Arc::default(),
         identity: Identity { version: "1".to_owned(), public_key: "KEY".to_owned() },
         status,
         stored: stored_in,

@@ -2,7 +2,7 @@ use serde_json::json;
 
 use super::{Demand, Matcher, Refusal};
 use crate::decide::Context;
-use crate::model::{Instance, Interruption, InterruptionAction, UsageClass};
+use crate::model::{Instance, Interruption, InterruptionAction, Life, UsageClass};
 use crate::testing::*;
 use crate::yard::Observation;
 
@@ -143,6 +143,27 @@ fn a_machine_that_spoke_lately_is_claimed_before_one_that_is_late() {
         scene.see(Observation::Hints(linux(), hints));
     };
     assert_eq!(in_order(json!({}), hints), ["i-2", "i-1", "i-3", "i-0"]);
+}
+
+#[test]
+fn the_queue_gives_no_precedence_to_a_machine_that_has_been_free_for_long() {
+    let spoken = |pooled_ago: i64, name: &str, until: i64| {
+        let life = Life::Idle { pooled_at: Some(at(-pooled_ago)) };
+        machine(name).pooled().with(|i| i.life = life).until(until)
+    };
+    for (ago, first) in [(599, "i-old"), (600, "i-new"), (86_400, "i-new")] {
+        let mut scene = Scene::with(json!({}));
+        scene.add(spoken(ago, "i-old", 500));
+        scene.add(spoken(1, "i-new", 501));
+        scene.see(Observation::Hints(linux(), vec![id("i-old")]));
+        let cx = Context { yard: &scene.yard, policy: &scene.policy, now: scene.now, role: scene.role };
+        let class = scene.yard.class(&linux()).unwrap();
+        let spec = &class.pool.as_ref().unwrap().spec;
+        let mut matcher = Matcher::new(&cx, class, spec);
+        let request = request("2", 1, json!({}));
+        let picked = matcher.pick(&request.id, &Demand::of(&request, spec), 1).machines;
+        assert_eq!(picked, [arn(first)], "free for {ago} s");
+    }
 }
 
 #[test]

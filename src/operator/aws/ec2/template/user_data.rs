@@ -81,6 +81,9 @@ fn configuration(options: &Ec2Options, spec: &PoolSpec, pre_runner: bool) -> Str
     line("timing.grace", &milliseconds(options.timing.grace));
     line("timing.created", &milliseconds(options.timing.created));
     // Defaults of the agent are left out: changed user data means another version of the launch template.
+    if let Some(every) = options.timing.unusual_heartbeat_free() {
+        line("timing.heartbeat_free", &milliseconds(every));
+    }
     if options.stop != Agent::STOP {
         line("timing.stop", &milliseconds(options.stop));
     }
@@ -122,6 +125,12 @@ mod tests {
             assert!(text.lines().any(|found| found == line), "{line}");
         }
         assert!(!text.contains("pre_runner_script ="), "no script, no key");
+        // An agent of an image takes its own default; one that does not know the key would refuse it.
+        assert!(!text.contains("timing.heartbeat_free"));
+        let mut quick = options();
+        quick.timing.stale = quick.timing.heartbeat * 3;
+        let text = user_data(&quick, &spec()).unwrap();
+        assert!(text.lines().any(|line| line == "timing.heartbeat_free = \"12500ms\""), "{text}");
     }
 
     #[test]
