@@ -16,6 +16,7 @@ mod neighbours;
 mod operators;
 mod plans;
 mod queued_jobs;
+mod rings;
 mod services;
 mod set_jobs;
 mod shares;

@@ -448,7 +448,14 @@ fn any_records(all: &mut Add<'_>) {
     let never = ["dynamodb:PutItem", "dynamodb:DeleteItem", "dynamodb:Query", "dynamodb:Scan"];
     all(MachineOfAnyRecord, TABLE, &[MINE], false, &never);
     all(MachineOfAnyRecord, NEIGHBOUR, &[OURS], false, &["ec2:TerminateInstances", "ec2:CreateTags"]);
-    all(MachineOfAnyRecord, QUEUE, &[], false, &["sqs:SendMessage", "sqs:ReceiveMessage"]);
+    let rings = ["sqs:GetQueueUrl", "sqs:SendMessage"];
+    all(MachineOfAnyRecord, DOORBELL, &[], true, &rings);
+    all(MachineOfAnyRecord, DOORBELL, &[], false, &["sqs:ReceiveMessage", "sqs:DeleteMessage"]);
+    for other in [QUEUE, OTHER_DOORBELL, JOBS] {
+        all(MachineOfAnyRecord, other, &[], false, &["sqs:SendMessage", "sqs:ReceiveMessage"]);
+        all(AnyRecordWithEverything, other, &[], false, &rings);
+    }
+    all(AnyRecordWithEverything, DOORBELL, &[], true, &rings);
     let anything = ["s3:GetObject", "ssm:GetParameter", "iam:PassRole"];
     all(AnyRecordWithEverything, "*", &[], false, &anything);
     all(AnyRecordWithEverything, OTHER_TABLE, &[MINE], false, &both);
@@ -572,6 +579,7 @@ fn machines(all: &mut Add<'_>) {
     for other in [QUEUE, OTHER_DOORBELL, JOBS] {
         all(MachineWithEverything, other, &[], false, &["sqs:GetQueueUrl", "sqs:SendMessage"]);
     }
+    all(MachineWithEverything, DOORBELL, &[], true, &["sqs:GetQueueUrl", "sqs:SendMessage"]);
     all(MachineWithEverything, NEIGHBOUR, &[OURS], false, &["ec2:TerminateInstances"]);
     all(MachineWithEverything, ME, &[OURS], true, &["ec2:TerminateInstances"]);
     all(MachineWithEverything, TABLE, &[MINE], true, &["dynamodb:GetItem", "dynamodb:UpdateItem"]);

@@ -8,13 +8,17 @@ use crate::policies::matrix::rows;
 
 /// What another statement of the same document forbids as well: widened, it still gives nothing. That these are all is
 /// tested too.
-const HELD_TWICE: [&str; 6] = [
+const HELD_TWICE: [&str; 10] = [
     "instance: ReadOwnRecords: on everything",
     "instance: WriteOwnSignals: on everything",
     "instance: WriteOwnSignals: anything of the service",
+    "instance: Ring: on everything",
+    "instance: Ring: anything of the service",
     "instance-any-record: ReadRecords: on everything",
     "instance-any-record: WriteSignals: on everything",
     "instance-any-record: WriteSignals: anything of the service",
+    "instance-any-record: Ring: on everything",
+    "instance-any-record: Ring: anything of the service",
 ];
 
 /// Every way to spoil a document in one place, with a name for it.

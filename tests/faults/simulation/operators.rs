@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use runyard_core::ports::JobBell;
+use runyard_core::ports::{Doorbell, JobBell};
 use runyard_fakes::SeededEntropy;
-use runyard_operator::controller::{Ports, Settings, run};
+use runyard_operator::controller::{Bell, Ports, Settings, run};
 use runyard_operator::metrics::Metrics;
 use runyard_operator::status::Health;
+use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -68,7 +69,11 @@ fn ports(actor: &Arc<Actor>) -> Ports {
         compute: services.clone(),
         github: Some(services.clone()),
         notices: Some(services.clone()),
-        doorbell: None,
+        doorbell: actor
+            .world
+            .rings
+            .is_on()
+            .then(|| Bell { port: services.clone() as Arc<dyn Doorbell>, look: watch::channel(()).0 }),
         scale_sets: actor.world.set_jobs.port(&services),
         job_bell: actor.world.jobs.is_on().then_some(services as Arc<dyn JobBell>),
         history: actor.world.shelf.table(actor),

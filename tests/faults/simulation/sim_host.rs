@@ -8,10 +8,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use runyard_agent::task::{Executor, GithubFailure, RunnerEnd, RunnerProcess, Task, TaskOutcome, Wipe};
 use runyard_core::model::{
-    Ahead, ClaimId, Instance, Place, RegistrationCredential, RunnerPackage, runner_name,
+    Ahead, ClaimId, Instance, Place, Reading, RegistrationCredential, RunnerPackage, read, runner_name,
 };
-use runyard_core::ports::Machine;
 use runyard_core::ports::github::{Runner, Scope};
+use runyard_core::ports::{Machine, Store as _};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
@@ -440,6 +440,20 @@ impl Hands {
         TaskOutcome::Frozen { busy }
     }
 
+    /// S43: an agent ends the runner of a claim only when the claim is over, which its record says for good then.
+    async fn may_end(&self, claim: &ClaimId) {
+        let found = self.world.store.get(&Instance::key_of(&self.sim_host.machine.arn)).await;
+        let Ok(Some(Reading::Record(instance))) = found.map(|item| item.as_ref().map(read::<Instance>))
+        else {
+            return;
+        };
+        let holds = instance.claim.as_ref().is_some_and(|held| held.id == *claim);
+        if let Some(run) = instance.run().filter(|_| holds) {
+            let name = &self.actor.name;
+            self.world.broke(format!("S43 {name}: ends the runner of {claim}, which serves run {run}"));
+        }
+    }
+
     async fn stop(&self, claim: &ClaimId) -> TaskOutcome {
         self.takes(0..8).await;
         self.sim_host.runner_ends(&self.world);
@@ -579,7 +593,10 @@ impl Hands {
             Task::Freeze { .. } => self.freeze().await,
             Task::Frozen { .. } => std::future::pending().await,
             Task::Lend { claim, holder } => self.lend(&claim, &holder.run).await,
-            Task::Stop { claim, .. } => self.stop(&claim).await,
+            Task::Stop { claim, .. } => {
+                self.may_end(&claim).await;
+                self.stop(&claim).await
+            }
             Task::Deregister { .. } => self.deregister().await,
             Task::Renew { claim, .. } => self.renew(&claim).await,
             Task::Wipe { wipe, .. } => self.wipe(wipe).await,

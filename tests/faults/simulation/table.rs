@@ -138,6 +138,22 @@ impl Table {
         Ok(())
     }
 
+    /// Rings as the verbs and the agents do.
+    fn ring(&self, writes: &[Write]) {
+        let signals = |write: &Write| {
+            let Operation::Update { set, .. } = &write.operation else { return false };
+            set.contains_key("signal")
+        };
+        let rings = match self.0.role {
+            Role::Operator => false,
+            Role::Workflow | Role::Person => true,
+            Role::Agent => writes.iter().any(signals),
+        };
+        if let Some(write) = writes.first().filter(|_| rings) {
+            self.world().rings.written(&write.key);
+        }
+    }
+
     /// As the writes were meant, unless this world has a defect.
     async fn spoil_or_apply(&self, writes: &[Write]) -> Result<(), StoreError> {
         let world = self.world();
@@ -234,6 +250,9 @@ impl Table {
         };
         if planned == Some(Wrong::After) {
             self.0.die().await;
+        }
+        if outcome.is_ok() {
+            self.ring(writes);
         }
         self.0.leave().await;
         let outcome = match outcome {

@@ -26,6 +26,7 @@ use crate::simulation::laws::{Laws, record};
 use crate::simulation::ledger::{CLOCKS, Shelf};
 use crate::simulation::plans::{Effects, Plan};
 use crate::simulation::queued_jobs::{self, Jobs};
+use crate::simulation::rings::Rings;
 use crate::simulation::set_jobs::{self, SetJobs};
 use crate::simulation::shares::{Drawn, Watched};
 use crate::simulation::sim_host::SimHost;
@@ -95,6 +96,8 @@ pub(crate) struct World {
     pub(crate) jobs: Jobs,
     /// The runner scale sets, in a world of those.
     pub(crate) set_jobs: SetJobs,
+    /// The doorbell, where there is one.
+    pub(crate) rings: Rings,
     /// The requests that jobs wait for: of attempts that were run again, and for which nobody asks.
     pub(crate) waited_for: Mutex<BTreeSet<RecordId>>,
     /// The newest runner version, and those of which no runner can register.
@@ -202,6 +205,7 @@ impl World {
             effects: Effects::default(),
             jobs: Jobs::default(),
             set_jobs: SetJobs::default(),
+            rings: Rings::drawn(seed),
             waited_for: Mutex::default(),
             versions: Mutex::new((newest, BTreeSet::new())),
             ends,
