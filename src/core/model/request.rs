@@ -489,8 +489,12 @@ pub fn runner_name(claim: &ClaimId, seq: u64) -> String {
     if seq <= 1 { format!("runyard-{claim}") } else { format!("runyard-{claim}-{seq}") }
 }
 
-/// Parses the machine and the version of the claim from the name of a runner that serves a claim; none for another name.
+/// Parses the machine and the version of the claim from the name of a runner that was registered for a claim; none for
+/// another name, such as that of one that was registered ahead of its claim.
 pub fn claim_of_runner(name: &str) -> Option<(InstanceId, u64)> {
+    if Ahead::named(name).is_some() {
+        return None;
+    }
     let claim = name.strip_prefix("runyard-")?;
     let (machine, version) = claim.rsplit_once('.')?;
     let version = version.split_once('-').map_or(version, |(version, _)| version);

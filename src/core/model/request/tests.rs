@@ -28,7 +28,30 @@ fn a_runners_name_holds_its_machine_and_version() {
     for other in ["runyard-x", "build-box", "runyard-i-1", &format!("{machine}.12"), "runyard-.1", ""] {
         assert_eq!((claim_of_runner(other), machine_of_runner(other)), (None, None), "{other}");
     }
-    assert_eq!(machine_of_runner(&format!("runyard-ahead-{machine}.5")), Some(id(machine)));
+    // Its number is not that of a claim: the machine may serve the claim with any number.
+    let ahead = format!("runyard-ahead-{machine}.5");
+    assert_eq!((claim_of_runner(&ahead), machine_of_runner(&ahead)), (None, Some(id(machine))));
+}
+
+#[test]
+fn a_request_has_the_runners_of_its_claims_and_those_ahead_of_them() {
+    let machine = "i-0123456789abcdef0";
+    let id = InstanceId::parse(machine).unwrap();
+    let mut request = of("default", None);
+    request.status.instances = vec![id.clone()];
+    request.status.claims = [(id.clone(), format!("{machine}.18").parse().unwrap())].into();
+    for (runner, has) in [
+        (format!("runyard-{machine}.18"), Some(true)),
+        (format!("runyard-{machine}.18-2"), Some(true)),
+        (format!("runyard-{machine}.12"), Some(false)),
+        (format!("runyard-ahead-{machine}.16"), Some(true)),
+        ("runyard-ahead-i-0123456789abcdef1.16".to_owned(), Some(false)),
+        ("build-box".to_owned(), None),
+    ] {
+        assert_eq!(request.has_runner(&runner), has, "{runner}");
+    }
+    request.lose(&id);
+    assert_eq!(request.has_runner(&format!("runyard-ahead-{machine}.16")), Some(false));
 }
 
 /// Returns the golden request under this run and name.
