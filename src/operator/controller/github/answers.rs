@@ -61,6 +61,11 @@ where
         answer
     }
 
+    /// Caches a response that came with another call.
+    pub(crate) fn keep(&self, key: K, value: V) {
+        lock(&self.kept).insert(key, value);
+    }
+
     /// Drops every response that is no longer valid.
     pub(crate) fn retain(&self, holds: impl Fn(&V) -> bool) {
         lock(&self.kept).retain(|_, value| holds(value));

@@ -12,7 +12,7 @@ use crate::model::{
     Instance, Registration, RegistrationCredential, RegistrationMode, RemovalCredential, Repository,
     RequestKey, runner_name, seal,
 };
-use crate::ports::github::{JobConfig, RunnerSpec, Scope, Token};
+use crate::ports::github::{JobConfig, RunnerSpec, Scope, Token, WorkflowRun};
 use crate::ports::scale_sets::ScaleSetError;
 use crate::ports::{Clock, Entropy, GitHub, GitHubError, ScaleSets};
 
@@ -143,6 +143,17 @@ impl CredentialIssuer {
         let (groups, ahead, put_off) = (Groups::default(), Registered::default(), PutOff::default());
         let doubted = Notify::new();
         Self { github, sets, clock, entropy, organization, tokens, ahead, put_off, doubted, runs, groups }
+    }
+
+    /// Takes in the runs of a repository that GitHub lists as not over.
+    pub(crate) fn runs_listed<'a>(
+        &self,
+        repository: &(String, String),
+        runs: impl Iterator<Item = &'a WorkflowRun>,
+    ) {
+        if let Some(check) = &self.runs {
+            check.listed(repository, runs);
+        }
     }
 
     /// Returns the scope in which the runners of a repository are registered.

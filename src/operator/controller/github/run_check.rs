@@ -12,7 +12,7 @@ use futures::FutureExt;
 
 use super::answers::Answers;
 use crate::model::RequestKey;
-use crate::ports::github::{Listed, RunState, Waiting};
+use crate::ports::github::{Listed, RunState, Waiting, WorkflowRun};
 use crate::ports::{Clock, GitHub, GitHubError};
 
 /// How long a run that was active is cached as such.
@@ -26,6 +26,7 @@ const UNKNOWN: Duration = Duration::from_secs(60);
 /// How long a repository whose runs could be listed counts as visible.
 const VISIBLE: Duration = Duration::from_secs(5);
 
+/// A run: the owner and the name of its repository, in lower case, and its number.
 type Run = (String, String, u64);
 
 /// The reason why a request gets no credential.
@@ -65,6 +66,24 @@ impl RunCheck {
         self.seen.kept(&run, |seen| self.covers(seen, id.attempt)).is_some()
     }
 
+    /// Takes in the runs of a repository that GitHub lists as not over: none of them needs a call of its own.
+    pub(crate) fn listed<'a>(
+        &self,
+        (owner, name): &(String, String),
+        runs: impl Iterator<Item = &'a WorkflowRun>,
+    ) {
+        let now = self.clock.elapsed();
+        self.forget(now);
+        for WorkflowRun { id, attempt, .. } in runs {
+            let state = RunState::Active { attempt: *attempt };
+            self.seen.keep((owner.clone(), name.clone(), *id), (state, now));
+        }
+    }
+
+    fn forget(&self, now: Duration) {
+        self.seen.retain(|(_, at)| now.saturating_sub(*at) < KEPT);
+    }
+
     /// Looks a run up at GitHub unless it was confirmed recently. Concurrent callers for one run share one call.
     ///
     /// # Errors
@@ -76,7 +95,7 @@ impl RunCheck {
                 id.run_id.as_str()
             )));
         };
-        self.seen.retain(|(_, at)| self.clock.elapsed().saturating_sub(*at) < KEPT);
+        self.forget(self.clock.elapsed());
         let ask = || {
             let (github, clock, run) = (Arc::clone(&self.github), Arc::clone(&self.clock), run.clone());
             async move { Ok((github.run(&run.0, &run.1, run.2, Waiting::Machine).await?, clock.elapsed())) }
@@ -161,7 +180,8 @@ impl RunCheck {
 
 fn run_of(id: &RequestKey) -> Option<Run> {
     let number = id.run_id.as_str().parse().ok()?;
-    Some((id.repository.owner().to_owned(), id.repository.name().to_owned(), number))
+    let folded = |part: &str| part.to_ascii_lowercase();
+    Some((folded(id.repository.owner()), folded(id.repository.name()), number))
 }
 
 /// Returns the problem of a run in this state; a later attempt serves an earlier one's request.
@@ -213,6 +233,28 @@ mod tests {
         );
         tokio::time::advance(KEPT).await;
         assert!(!check.confirmed(&id), "it may be over by now");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_run_that_a_list_showed_needs_no_call_of_its_own() {
+        let (github, check) = bench();
+        let run = |id, attempt| WorkflowRun {
+            id,
+            attempt,
+            started_at: None,
+            updated_at: None,
+            workflow: String::new(),
+            own: true,
+        };
+        check.listed(&("acme".into(), "web".into()), [run(41, 2), run(42, 1)].iter());
+        for (id, confirmed) in [(request("41", 2), true), (request("41", 1), true), (request("42", 2), false)]
+        {
+            assert_eq!(check.confirmed(&id), confirmed, "{id}");
+        }
+        check.confirm(&request("41", 2)).await.unwrap();
+        assert!(github.calls().is_empty(), "{:?}", github.calls());
+        tokio::time::advance(KEPT).await;
+        assert!(!check.confirmed(&request("41", 2)), "it may be over by now");
     }
 
     #[tokio::test(start_paused = true)]

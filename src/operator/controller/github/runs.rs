@@ -14,6 +14,7 @@ use crate::model::{JobRing, RequestKey};
 use crate::ports::github::{Listed, RunState, Waiting, WorkflowRun};
 use crate::ports::{Clock, Entropy, GitHub, GitHubError, Store};
 
+use crate::controller::github::credential_issuer::CredentialIssuer;
 use crate::controller::ordered_watch;
 use crate::controller::records::events::Events;
 
@@ -70,6 +71,8 @@ pub(crate) struct RunWatch {
     pub(crate) ask: mpsc::Sender<Ask>,
     /// The runs of which GitHub says that jobs were queued; none where nobody rings.
     pub(crate) rings: Option<mpsc::Receiver<JobRing>>,
+    /// Learns which runs there are, so that no credential needs a call for it.
+    pub(crate) issuer: Option<Arc<CredentialIssuer>>,
     pub(crate) memory: Memory,
 }
 
@@ -256,6 +259,9 @@ impl RunWatch {
         };
         let now = self.clock.elapsed();
         self.memory.seen.entry(repo.clone()).or_default().note(&open, listed, now);
+        if let Some(issuer) = &self.issuer {
+            issuer.runs_listed(repo, open.iter());
+        }
         let open: BTreeMap<u64, WorkflowRun> = open.into_iter().map(|run| (run.id, run)).collect();
         let live = known.runs_of(repo).filter(|(_, requests)| requests.values().any(|held| held.live));
         let numbers: BTreeSet<u64> = open.keys().copied().chain(live.map(|(number, _)| number)).collect();

@@ -112,11 +112,11 @@ impl BackgroundTasks {
             tasks.spawn_lasting(doorbell::run(bell, reader, lease.clone(), shutdown.child_token()));
         }
         let events = spawn_history(ports, &backlog, &mut tasks, shutdown);
-        let runs = spawn_run_watch(ports, settings, &events, &lease, &mut tasks, shutdown);
-        let sets = spawn_sets(ports, settings, &events, &lease, &mut tasks, shutdown);
         let (ask, sweeps) = mpsc::channel(1);
         let (news, runner) = watch::channel(RunnerNews::default());
         let issuer = spawn_runner_gc(ports, settings, &lease, ask.clone(), &mut tasks, shutdown);
+        let runs = spawn_run_watch(ports, settings, &events, issuer.clone(), &lease, &mut tasks, shutdown);
+        let sets = spawn_sets(ports, settings, &events, &lease, &mut tasks, shutdown);
         if let (Some(issuer), Some(version)) = (issuer.clone(), settings.runner_version.clone()) {
             let clock = ports.clock.clone();
             let (lease, following) = (lease.clone(), settings.following.clone());
@@ -178,6 +178,7 @@ fn spawn_run_watch(
     ports: &Ports,
     settings: &Settings,
     events: &Events,
+    issuer: Option<Arc<CredentialIssuer>>,
     lease: &ordered_watch::Receiver<Option<u64>>,
     tasks: &mut Tasks,
     shutdown: &CancellationToken,
@@ -201,6 +202,7 @@ fn spawn_run_watch(
             lease: lease.clone(),
             ask,
             rings,
+            issuer,
             memory: runs::Memory::default(),
         };
         tasks.spawn_lasting(watch.run(shutdown.child_token()));

@@ -75,6 +75,7 @@ fn start(
         lease: held,
         ask,
         rings: Some(rung),
+        issuer: None,
         memory: Memory::default(),
     };
     let table = store.clone();
