@@ -1,24 +1,28 @@
-# The operator itself, where operator_image names it: a service of ECS on Fargate.
+# The operator itself, where operator_image or operator_url names it: a service of ECS on Fargate.
 
 resource "aws_ecs_cluster" "operator" {
-  count = var.operator_image == "" ? 0 : 1
+  count = local.operators
   name  = var.table_name
   lifecycle {
     precondition {
       condition     = alltrue([for needed in [var.vpc_id, join(",", var.subnet_ids), var.github_secret_arn, var.runner_url, var.runner_sha256, var.runner_version] : needed != ""])
-      error_message = "operator_image needs vpc_id, subnet_ids, github_secret_arn, runner_url, runner_sha256 and runner_version."
+      error_message = "An operator needs vpc_id, subnet_ids, github_secret_arn, runner_url, runner_sha256 and runner_version."
+    }
+    precondition {
+      condition     = var.operator_url == "" || (var.operator_image == "" && var.operator_sha256 != "")
+      error_message = "operator_url needs operator_sha256, and an empty operator_image."
     }
   }
 }
 
 resource "aws_cloudwatch_log_group" "operator" {
-  count             = var.operator_image == "" ? 0 : 1
+  count             = local.operators
   name              = "/runyard/${var.table_name}"
   retention_in_days = 30
 }
 
 resource "aws_security_group" "operator" {
-  count       = var.operator_image == "" ? 0 : 1
+  count       = local.operators
   description = "Operators of Runyard reach out, and nothing reaches them"
   vpc_id      = var.vpc_id
   egress {
@@ -31,7 +35,7 @@ resource "aws_security_group" "operator" {
 }
 
 resource "aws_iam_role" "operator_task" {
-  count       = var.operator_image == "" ? 0 : 1
+  count       = local.operators
   name_prefix = "${substr(var.table_name, 0, 24)}-task-"
   assume_role_policy = jsonencode({
     Version = "2012-10-17"
@@ -45,20 +49,20 @@ resource "aws_iam_role" "operator_task" {
 }
 
 resource "aws_iam_role_policy_attachment" "operator_task" {
-  count      = var.operator_image == "" ? 0 : 1
+  count      = local.operators
   role       = aws_iam_role.operator_task[0].name
   policy_arn = aws_iam_policy.operator.arn
 }
 
 resource "aws_iam_role_policy_attachment" "operator_task_volume_key" {
-  count      = var.operator_image != "" && var.volume_key_arn != "" ? 1 : 0
+  count      = var.volume_key_arn == "" ? 0 : local.operators
   role       = aws_iam_role.operator_task[0].name
   policy_arn = aws_iam_policy.operator_volume_key[0].arn
 }
 
 # What ECS itself may: fetch the image, write the log, read the one secret.
 resource "aws_iam_role" "operator_start" {
-  count       = var.operator_image == "" ? 0 : 1
+  count       = local.operators
   name_prefix = "${substr(var.table_name, 0, 24)}-start-"
   assume_role_policy = jsonencode({
     Version = "2012-10-17"
@@ -72,13 +76,13 @@ resource "aws_iam_role" "operator_start" {
 }
 
 resource "aws_iam_role_policy_attachment" "operator_start" {
-  count      = var.operator_image == "" ? 0 : 1
+  count      = local.operators
   role       = aws_iam_role.operator_start[0].name
   policy_arn = "arn:${local.partition}:iam::aws:policy/service-role/AmazonECSTaskExecutionRolePolicy"
 }
 
 resource "aws_iam_role_policy" "operator_start" {
-  count = var.operator_image == "" ? 0 : 1
+  count = local.operators
   name  = "secret"
   role  = aws_iam_role.operator_start[0].id
   policy = jsonencode({
@@ -92,6 +96,8 @@ resource "aws_iam_role_policy" "operator_start" {
 }
 
 locals {
+  operators = "${var.operator_image}${var.operator_url}" == "" ? 0 : 1
+  program   = var.operator_url == "" ? "/usr/local/bin/runyard" : "/opt/runyard/runyard"
   logs = {
     logDriver = "awslogs"
     options = {
@@ -125,7 +131,7 @@ locals {
 }
 
 resource "aws_ecs_task_definition" "operator" {
-  count                    = var.operator_image == "" ? 0 : 1
+  count                    = local.operators
   family                   = "${var.table_name}-operator"
   requires_compatibilities = ["FARGATE"]
   network_mode             = "awsvpc"
@@ -140,30 +146,41 @@ resource "aws_ecs_task_definition" "operator" {
   volume {
     name = "github"
   }
+  volume {
+    name = "program"
+  }
   container_definitions = jsonencode([
     # The operator takes credentials from files alone, ECS gives them by the environment alone: this one, which ends at
-    # once, hands it on.
+    # once, hands it on. It fetches the program too, where that is in no image.
     {
-      name             = "credential"
-      image            = var.helper_image
-      essential        = false
-      entryPoint       = ["sh", "-c"]
-      command          = ["umask 077 && printf \"%s\\n\" \"$CREDENTIAL\" >/run/github/credential && chown 10001:10001 /run/github/credential"]
+      name       = "files"
+      image      = var.helper_image
+      essential  = false
+      entryPoint = ["sh", "-c"]
+      command = [join(" ", [
+        "umask 077 && printf \"%s\\n\" \"$CREDENTIAL\" >/run/github/credential && chown 10001:10001 /run/github/credential &&",
+        "if [ -n \"$PROGRAM_URL\" ]; then",
+        "curl --fail --silent --show-error --location --proto =https --retry 5 --output /opt/runyard/runyard \"$PROGRAM_URL\" &&",
+        "echo \"$PROGRAM_SHA256  /opt/runyard/runyard\" | sha256sum -c - && chmod 0755 /opt/runyard/runyard;",
+        "fi",
+      ])]
       secrets          = [{ name = "CREDENTIAL", valueFrom = var.github_secret_arn }]
-      mountPoints      = [{ sourceVolume = "github", containerPath = "/run/github" }]
+      environment      = [{ name = "PROGRAM_URL", value = var.operator_url }, { name = "PROGRAM_SHA256", value = var.operator_sha256 }]
+      mountPoints      = [{ sourceVolume = "github", containerPath = "/run/github" }, { sourceVolume = "program", containerPath = "/opt/runyard" }]
       logConfiguration = local.logs
     },
     {
       name                   = "operator"
-      image                  = var.operator_image
+      image                  = var.operator_url == "" ? var.operator_image : var.helper_image
       essential              = true
+      entryPoint             = [local.program]
       command                = ["operator"]
-      dependsOn              = [{ containerName = "credential", condition = "SUCCESS" }]
+      dependsOn              = [{ containerName = "files", condition = "SUCCESS" }]
       readonlyRootFilesystem = true
       user                   = "10001:10001"
       stopTimeout            = 60
-      healthCheck            = { command = ["CMD", "/usr/local/bin/runyard", "operator", "--healthcheck"], interval = 30, timeout = 10, retries = 3, startPeriod = 120 }
-      mountPoints            = [{ sourceVolume = "github", containerPath = "/run/github", readOnly = true }]
+      healthCheck            = { command = ["CMD", local.program, "operator", "--healthcheck"], interval = 30, timeout = 10, retries = 3, startPeriod = 120 }
+      mountPoints            = [{ sourceVolume = "github", containerPath = "/run/github", readOnly = true }, { sourceVolume = "program", containerPath = "/opt/runyard", readOnly = true }]
       environment            = [for name, value in merge(local.environment, { (local.credential_key) = "/run/github/credential" }) : { name = name, value = value }]
       logConfiguration       = local.logs
     },
@@ -171,7 +188,7 @@ resource "aws_ecs_task_definition" "operator" {
 }
 
 resource "aws_ecs_service" "operator" {
-  count           = var.operator_image == "" ? 0 : 1
+  count           = local.operators
   name            = "operator"
   cluster         = aws_ecs_cluster.operator[0].id
   launch_type     = "FARGATE"

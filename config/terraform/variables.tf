@@ -100,13 +100,25 @@ variable "route_table_ids" {
 }
 
 variable "operator_image" {
-  description = "The image of this repository's Dockerfile, to run the operator on Fargate; empty where it runs elsewhere."
+  description = "The image of this repository's Dockerfile, to run the operator on Fargate; empty where it runs elsewhere, or comes from operator_url."
+  type        = string
+  default     = ""
+}
+
+variable "operator_url" {
+  description = "In place of an image: where the operator's tasks fetch the released program runyard, https, without a credential. It runs in helper_image."
+  type        = string
+  default     = ""
+}
+
+variable "operator_sha256" {
+  description = "Its SHA-256."
   type        = string
   default     = ""
 }
 
 variable "operator_architecture" {
-  description = "What the operator's image was built for: X86_64 or ARM64."
+  description = "What the operator's image or program was built for: X86_64 or ARM64."
   type        = string
   default     = "X86_64"
 }
@@ -118,9 +130,9 @@ variable "operator_public_ip" {
 }
 
 variable "helper_image" {
-  description = "Any image with a shell; it hands GitHub's credential to the operator as a file."
+  description = "Any image with a shell; it hands GitHub's credential to the operator as a file. With operator_url the operator runs in it, and it needs curl, sha256sum and the certificates of authorities."
   type        = string
-  default     = "public.ecr.aws/docker/library/busybox:stable-musl"
+  default     = "public.ecr.aws/amazonlinux/amazonlinux:2023"
 }
 
 variable "github_app_id" {

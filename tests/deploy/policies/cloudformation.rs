@@ -239,6 +239,40 @@ fn the_stacks_operator_can_read_what_the_stack_tells_it() {
     }
 }
 
+/// Without an image of ours the task runs the program that it fetched and checked, in the helper's image.
+#[test]
+fn the_stacks_operator_runs_in_its_image_or_as_the_program_that_it_fetches() {
+    let digest = "4444444444444444444444444444444444444444444444444444444444444444";
+    let (url, sum) = (("OperatorUrl", "https://example.com/runyard"), ("OperatorSha256", digest));
+    let fetched = |given: &[(&str, &str)]| Stack::with(&[&OPERATOR[1..], given].concat());
+    assert!(fetched(&[url]).refusal().is_some_and(|why| why.contains("OperatorSha256 is empty")));
+    let both = Stack::with(&[&OPERATOR[..], &[url, sum]].concat());
+    assert!(both.refusal().is_some_and(|why| why.contains("are both set")));
+
+    let stack = fetched(&[url, sum]);
+    assert_eq!(stack.refusal(), None);
+    assert_eq!(fetched(&[]).properties("OperatorTask"), None, "nothing names an operator");
+    let image = Stack::with(&OPERATOR);
+    for (stack, program, ours) in
+        [(stack, "/opt/runyard/runyard", false), (image, "/usr/local/bin/runyard", true)]
+    {
+        let task = stack.properties("OperatorTask").expect("it is made");
+        let [helper, operator] = [0, 1].map(|at| task["ContainerDefinitions"][at].clone());
+        assert_eq!(operator["EntryPoint"], json!([program]));
+        assert_eq!(operator["HealthCheck"]["Command"][1], program);
+        assert_eq!(operator["Image"] == OPERATOR[0].1, ours);
+        assert_eq!(operator["Image"] == helper["Image"], !ours);
+        let told = |name: &str| {
+            let all = helper["Environment"].as_array().expect("a list");
+            all.iter().find(|one| one["Name"] == name).expect("it is told")["Value"].clone()
+        };
+        assert_eq!(told("PROGRAM_URL") == url.1, !ours);
+        assert_eq!(told("PROGRAM_SHA256") == digest, !ours);
+        assert_eq!(operator["MountPoints"][1]["ContainerPath"], helper["MountPoints"][1]["ContainerPath"]);
+        assert_eq!(operator["MountPoints"][1]["ReadOnly"], true, "what was checked is what runs");
+    }
+}
+
 /// What the operator reads of its environment in a stack with these parameters beside what it needs.
 fn operators_configuration(given: &[(&str, &str)]) -> Config {
     let stack = Stack::with(&[&OPERATOR[..], &[("GitHubAppId", "42")], given].concat());

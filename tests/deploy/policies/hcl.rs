@@ -135,6 +135,10 @@ fn function(name: &str, args: &[Value]) -> Result<Value, String> {
     Ok(match name {
         "file" => json!(std::fs::read_to_string(of(0)?).map_err(|error| error.to_string())?),
         "replace" => json!(of(0)?.replace(of(1)?, of(2)?)),
+        "join" => {
+            let all = arg(1)?.as_array().ok_or_else(|| format!("no list: {args:?}"))?;
+            json!(all.iter().map(text).collect::<Result<Vec<_>, _>>()?.join(of(0)?))
+        }
         "lower" => json!(of(0)?.to_lowercase()),
         "jsonencode" => json!(arg(0)?.to_string()),
         "jsondecode" => serde_json::from_str(of(0)?).map_err(|error| error.to_string())?,
@@ -171,6 +175,7 @@ fn expressions_are_worth_what_terraform_says() {
         (r#"[for at, one in a.b : "${at}${one}" if one != "x"]"#, json!(["1y"])),
         (r#"{ for key, of in a : lower(key) => length(of) }"#, json!({"b": 2, "c": 1})),
         (r#"merge({ (n) = 1 }, lookup(a, "missing", { k = true }))"#, json!({"z": 1, "k": true})),
+        (r#"join("-", a.b)"#, json!("x-y")),
         (r#"jsondecode(jsonencode(concat(a.b, ["w"])))"#, json!(["x", "y", "w"])),
     ] {
         let parsed: Expression = expression.parse().unwrap();

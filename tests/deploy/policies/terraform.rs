@@ -430,6 +430,14 @@ fn the_module_runs_the_operator_as_the_template_does() {
     let without_arm64 = [("RunnerUrlArm64", ""), ("RunnerSha256Arm64", "")];
     let the_same = [("runner_url_arm64", json!("")), ("runner_sha256_arm64", json!(""))];
     the_operator_is_the_same(&both(&without_arm64, &the_same, false));
+    let fetched =
+        [("OperatorImage", ""), ("OperatorUrl", "https://example.com/runyard"), ("OperatorSha256", "04")];
+    let the_same = [
+        ("operator_image", json!("")),
+        ("operator_url", json!("https://example.com/runyard")),
+        ("operator_sha256", json!("04")),
+    ];
+    the_operator_is_the_same(&both(&fetched, &the_same, false));
 }
 
 fn the_operator_is_the_same((stack, module): &(Stack, Module)) {
