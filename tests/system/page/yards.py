@@ -119,6 +119,19 @@ class Look:
             self.check(any(each.startswith(address) for each in found), f"{what} links to {found[:2]}")
         self.outline("small")
 
+    def refused(self) -> None:
+        """A slip of who asked is no failure of the yard: amber, counted as refused, below what waits, and folded."""
+        yard = Yard(machines=6, requests=4, waiting=1, failed=1, classes=2)
+        yard.lists["pools"][1]["paused"] = False
+        yard.lists["requests"][0]["message"] = "UnknownClass: there is no class smal"
+        self.open(yard)
+        self.settled("all but the refused one", "request-rows", 3)
+        self.check(self.text("verdict") == "Working, with waits or limits", f"refused: {self.text('verdict')}")
+        for said in ("1 request refused for what was asked", "1 request waiting"):
+            self.check(said in self.text("problems"), f"refused: it does not say {said!r}: {self.text('problems')!r}")
+        self.check("1 refused ▸" in self.text("phases"), f"refused: it is not folded: {self.text('phases')!r}")
+        self.check(self.page.run("document.title") == "(1 waiting) Runyard", "refused: the title counts it as failed")
+
     def failed(self) -> None:
         """What waits and what failed is on top, in the title, and said first."""
         yard = Yard(machines=40, requests=100, waiting=5, failed=3, classes=5, githubDown=True)
@@ -245,7 +258,7 @@ def look(home: Path) -> int:
     page = Browser(browser.root(), home)
     try:
         one = Look(page, axe, wrong)
-        for part in ("empty", "well", "failed", "address", "large"):
+        for part in ("empty", "well", "refused", "failed", "address", "large"):
             getattr(one, part)()
             wrong += [f"{part}: the browser complains: {each}" for each in page.complaints]
             page.complaints.clear()
