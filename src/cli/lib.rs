@@ -117,8 +117,7 @@ fn not_understood(error: &clap::Error, format: Format) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let failure = CliFailure::usage(usage::problem(error));
-    let own = std::error::Error::source(error).is_some();
-    if format == Format::Json || own {
+    if format == Format::Json || usage::better_told(error) {
         screen::report(&failure, format);
     } else {
         let _ = error.print();

@@ -70,6 +70,13 @@ pub(crate) fn problem(error: &clap::Error) -> FieldError {
     }
 }
 
+/// Returns whether `problem` tells more than the parser does: our own checks of a value, the verbs of other programs, and
+/// values that begin with a hyphen.
+pub(crate) fn better_told(error: &clap::Error) -> bool {
+    let kinds = [ErrorKind::InvalidSubcommand, ErrorKind::UnknownArgument];
+    std::error::Error::source(error).is_some() || kinds.contains(&error.kind())
+}
+
 /// Returns the verb that another program's verb or a typing error stands for.
 fn meant(verb: &str) -> Option<&'static str> {
     const KNOWN: &[(&[&str], &str)] = &[

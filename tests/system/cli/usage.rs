@@ -56,6 +56,21 @@ fn a_value_that_looks_like_an_option_is_refused_with_how_to_write_it() {
     assert_eq!(refused(&["provision", "--class=-x", "--count", "1"])["field"], "--class");
 }
 
+#[test]
+fn people_are_told_as_programs_are_which_verb_and_spelling_is_meant() {
+    for (arguments, fix) in [
+        (&["kill", "i-1"][..], "expire INSTANCE"),
+        (&["cancel", "42"], "release"),
+        (&["get", "requests", "--limit", "-1"], "--option=VALUE"),
+    ] {
+        let ended = ends(command(arguments), 2);
+        assert!(
+            ended.stderr.contains(fix) && ended.stderr.starts_with("error: "),
+            "{arguments:?}: {ended:?}"
+        );
+    }
+}
+
 const FORTY_ONE_GLOBS: &str =
     "a b c d e f g h i j k l m n o p q r s t u v w x y z a b c d e f g h i j k l m n o";
 const LONG_GLOB: &str = "c6.large-and-thirty-one-letters";

@@ -171,7 +171,7 @@ impl Field {
             let near = names::near(top, spec::NAMES.iter().copied());
             let near = near.map_or_else(String::new, |near| format!("did you mean {near}? "));
             let fix = format!("{near}use one of {}", spec::NAMES.join(", "));
-            return Err(FieldError::new(name, value, "is no field of a pool", fix));
+            return Err(FieldError::new("FIELD=VALUE", name, "is no field of a pool", fix));
         }
         if name == "resourceClass" {
             return refused("is the pool's name, which stays");
@@ -338,7 +338,9 @@ mod tests {
             let refused = Field::parse(bad).unwrap_err();
             assert!(!refused.fix.is_empty(), "{bad}");
         }
-        assert!(Field::parse("maxx=3").unwrap_err().fix.contains("did you mean max?"));
+        let unknown = Field::parse("maxx=3").unwrap_err();
+        assert_eq!(unknown.value, "maxx", "the name is wrong, not the value");
+        assert!(unknown.fix.contains("did you mean max?"));
     }
 
     #[test]
