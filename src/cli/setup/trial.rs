@@ -196,6 +196,7 @@ impl Trial {
             }
             let over = request.is_released() || request.phase().is_final() || request.phase() == Phase::Ready;
             if let Some(machine) = &self.machine {
+                shown.since = request.status.accepted_at.filter(|_| self.steps.warm());
                 for line in shown.news(&asked.consoles, &machine.facts.instance_id, over).await {
                     context.screen.say(format!("console: {line}"));
                 }
@@ -265,14 +266,12 @@ fn show(context: &mut CliContext, trial: &Trial, listens: bool, prices: &Prices)
     for (step, at) in &rows {
         context.screen.say(format!("{:>8.1}s  {}", at.as_secs_f64(), step.said()));
     }
-    if let Some(facts) = machine {
-        let line = cost(facts, trial.steps.lived().as_secs(), prices);
-        context.screen.say(line);
-    }
+    let cost = machine.and_then(|facts| cost(facts, trial.steps.lived().as_secs(), prices));
+    cost.into_iter().for_each(|line| context.screen.say(line));
 }
 
-/// Describes the cost of a machine with this lifetime, at list price.
-fn cost(facts: &InstanceFacts, lived: u64, prices: &Prices) -> String {
+/// Describes the cost of a machine with this lifetime, at list price; `None` for a machine of local mode.
+fn cost(facts: &InstanceFacts, lived: u64, prices: &Prices) -> Option<String> {
     let (kind, zone, usage) = (&facts.instance_type, &facts.availability_zone, facts.usage_class);
     let name: &str = if kind.is_empty() { "the machine" } else { kind };
     let there = format!("{name} was there for {}, {usage}", duration::show(Duration::from_secs(lived)));
@@ -280,11 +279,12 @@ fn cost(facts: &InstanceFacts, lived: u64, prices: &Prices) -> String {
         Ok(hour) => {
             let billed = lived.max(ledger::MINIMUM_SECONDS.unsigned_abs());
             let price = Price::of_nanos(u64::try_from(hour.nanos()).unwrap_or_default());
-            format!("cost: {} at list price; {there}", Money::hourly(price, billed))
+            Some(format!("cost: {} at list price; {there}", Money::hourly(price, billed)))
         }
-        Err(unpriced) => format!(
+        Err(unpriced) if unpriced.region.is_empty() => None,
+        Err(unpriced) => Some(format!(
             "cost: not known, there is no price of {:?} in {:?} (docs/costs.md); {there}",
             unpriced.instance_type, unpriced.region
-        ),
+        )),
     }
 }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use tokio::time::Instant;
 
 use crate::common::environment::Environment;
@@ -92,6 +93,8 @@ impl Consoles {
 /// The lines of a console that were shown.
 #[derive(Default)]
 pub(super) struct Shown {
+    /// Only lines since this time: what a machine wrote that booted before.
+    pub(super) since: Option<Timestamp>,
     last: Vec<String>,
     looked: Option<Instant>,
 }
@@ -103,13 +106,22 @@ impl Shown {
             return Vec::new();
         }
         self.looked = Some(Instant::now());
-        let now = consoles.lines(id, false).await;
+        let mut now = consoles.lines(id, false).await;
+        if let Some(since) = self.since {
+            now.drain(..older(&now, since));
+        }
         let news = after(&self.last, &now).to_vec();
         if !now.is_empty() {
             self.last = now;
         }
         news
     }
+}
+
+/// Returns how many lines were written before this time. A line without a time belongs to the one before.
+fn older(lines: &[String], since: Timestamp) -> usize {
+    let at = |line: &String| line.split_whitespace().next().and_then(|word| word.parse::<Timestamp>().ok());
+    lines.iter().position(|line| at(line).is_some_and(|at| at >= since)).unwrap_or(lines.len())
 }
 
 /// Returns the lines of `now` that follow `before`. Only the end of a console is kept, so its beginning may be missing.
@@ -136,6 +148,24 @@ mod tests {
         assert_eq!(shown.news(&consoles, &id, false).await, Vec::<String>::new());
         assert_eq!(shown.news(&consoles, &id, true).await, ["it boots"]);
         assert_eq!(shown.news(&consoles, &id, true).await, Vec::<String>::new());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_a_machine_that_booted_before_only_what_it_wrote_since_is_shown() {
+        let dir = tempfile::tempdir().unwrap();
+        let id = InstanceId::parse("i-0123456789abcdef0").unwrap();
+        let machine = dir.path().join("machines").join(id.as_str());
+        std::fs::create_dir_all(&machine).unwrap();
+        let log =
+            "2026-11-28T20:55:45Z serves 41\n  more of it\n2026-11-28T20:56:04.4Z serves 42\n  all of it\n";
+        std::fs::write(machine.join("agent.log"), log).unwrap();
+        let consoles = Consoles::Local(Some(dir.path().to_owned()));
+        let news = async |since: &str| {
+            let mut shown = Shown { since: Some(since.parse().unwrap()), ..Shown::default() };
+            shown.news(&consoles, &id, true).await
+        };
+        assert_eq!(news("2026-11-28T20:56:04Z").await, ["2026-11-28T20:56:04.4Z serves 42", "  all of it"]);
+        assert_eq!(news("2026-11-28T21:00:00Z").await, Vec::<String>::new());
     }
 
     fn lines(text: &str) -> Vec<String> {

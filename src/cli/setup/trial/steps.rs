@@ -69,9 +69,10 @@ pub(super) struct Steps {
 }
 
 impl Steps {
-    /// Records a step the first time it is seen.
+    /// Records a step the first time it is seen. A warm machine booted before the trial.
     pub(super) fn reached(&mut self, step: Step, at: Duration) {
-        if !self.reached.iter().any(|(before, _)| *before == step) {
+        let booting = matches!(step, Step::AgentSpeaks | Step::Booted);
+        if !(self.warm && booting) && !self.reached.iter().any(|(before, _)| *before == step) {
             self.reached.push((step, at));
         }
     }
@@ -89,10 +90,11 @@ impl Steps {
             );
         }
         self.reached(Step::Launched, at);
-        if self.warm {
-            self.reached(Step::AgentSpeaks, at);
-            self.reached(Step::Booted, at);
-        }
+    }
+
+    /// Returns whether the machine was in the pool before the request.
+    pub(super) const fn warm(&self) -> bool {
+        self.warm
     }
 
     /// Returns a line for each step reached since the last call.
@@ -138,5 +140,14 @@ mod tests {
         assert_eq!(steps.news(), ["62.0s: ended"]);
         assert_eq!(steps.table()[0], (Step::Accepted, Duration::from_millis(300)));
         assert_eq!(steps.lived(), Duration::from_secs(60));
+    }
+
+    #[test]
+    fn a_warm_machine_boots_in_no_trial() {
+        let mut steps = Steps { warm: true, ..Steps::default() };
+        for step in [Step::AgentSpeaks, Step::Booted, Step::Listens] {
+            steps.reached(step, Duration::from_millis(100));
+        }
+        assert_eq!(steps.table(), [(Step::Listens, Duration::from_millis(100))]);
     }
 }
