@@ -68,7 +68,9 @@ impl Verb for DebugArgs {
 
     async fn run(&self, context: &mut CliContext, target: Self::Input) -> CliResult {
         let target = &target;
-        let (stands, items) = plan_explain::explained(context, target).await?;
+        let (mut stands, items) = plan_explain::explained(context, target).await?;
+        // `explain` leads to this page.
+        stands.lines.retain(|line| !line.starts_with("`runyard debug "));
         let keys = explain::related(&items, &stands.record);
         let mut happened = Vec::new();
         for key in &keys {

@@ -264,6 +264,7 @@ fn a_failure_has_one_page_with_its_probable_cause_and_what_mends_it() {
     yard.change(&request("default", 1), &[("phase", text("Failed")), ("message", text(message))]);
     let told = yard.runs(&["debug", "request", "42"], 0).stdout;
     assert!(told.contains("probable cause: The account's quota of EC2 is used up."), "{told}");
+    assert!(!told.contains("looks for the cause"), "it is the page to which `explain` leads: {told}");
     assert!(
         told.contains("known by: request ")
             && told.contains("fix: `runyard doctor --config FILE --preflight`"),
