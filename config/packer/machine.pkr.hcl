@@ -36,6 +36,12 @@ variable "packages" {
   description = "What your jobs need besides, as the base's package manager names it. Jobs cannot install packages."
 }
 
+variable "tools" {
+  type        = bool
+  default     = false
+  description = "Whether the packages of the list `tools` are installed, of what workflows expect of GitHub's image. Ubuntu only."
+}
+
 variable "runner" {
   type        = string
   default     = ""
@@ -134,6 +140,11 @@ build {
   }
 
   provisioner "file" {
+    source      = "${path.root}/tools"
+    destination = "/tmp/runyard-tools"
+  }
+
+  provisioner "file" {
     source      = "${var.programs}/runyard-agent-linux-${source.name}"
     destination = "/tmp/runyard-agent"
   }
@@ -144,6 +155,7 @@ build {
     environment_vars = [
       "AGENT=/tmp/runyard-agent",
       "PACKAGES=${join(" ", var.packages)}",
+      "TOOLS=${var.tools ? "/tmp/runyard-tools" : ""}",
       "RUNNER=${var.runner}",
     ]
   }

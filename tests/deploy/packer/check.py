@@ -1,4 +1,4 @@
-"""Is the Packer template whole? Its variables are declared and used, its files exist, both architectures are built from
+"""Does the page say of each tool what the list of tools says, and is the Packer template whole? Its variables are declared and used, its files exist, both architectures are built from
 the base that was chosen, and what it builds and how agree with what the operator requires of machines. Packer itself is
 not asked: its plugin comes from where a build machine may not reach."""
 
@@ -22,7 +22,27 @@ def plain(value):
     return value[1:-1] if isinstance(value, str) and len(value) > 1 and value[0] == value[-1] == '"' else value
 
 
+def listed():
+    """The needs of commands and actions, by name."""
+    lines = [line.split() for line in (FOLDER / "tools").read_text(encoding="utf-8").splitlines()]
+    return {words[0]: words[1] for words in lines if words and not words[0].startswith("#")}
+
+
+def told():
+    """The page's table: where each name of its first column comes from."""
+    rows = re.findall(r"^\| (`[^|]+) \| ([^|]+) \|", (FOLDER / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    return {name: where for names, where in rows for name in re.findall(r"`([^`]+)`", names)}
+
+
+WHERE = {"image": "on the image", "job": "installed by the action itself", "variable": "installed by the action itself"}
+
+
 def main():
+    needs, page = listed(), told()
+    assert len(page) >= 20, page
+    wrong = {name: where for name, where in page.items() if name in needs and where != WHERE.get(needs[name], "not there")}
+    wrong |= {name: where for name, where in page.items() if name not in needs and where == "not there"}
+    assert not wrong, f"the list of tools says otherwise: {wrong}"
     template = plain(hcl2.loads(TEXT))
     variables = {name for block in template["variable"] for name in block}
     used = set(re.findall(r"\bvar\.(\w+)", TEXT))
@@ -56,7 +76,7 @@ def main():
     read = set(re.findall(r"\$\{([A-Z]+):-", recipe))
     assert given == read, f"the recipe reads {read}, and is given {given}"
     assert f"AGENT={provisioners['file']['destination']}" in provisioners["shell"]["environment_vars"]
-    print("the Packer template is whole")
+    print("the Packer template is whole, and its page says what the list of tools says")
 
 
 if __name__ == "__main__":

@@ -84,7 +84,11 @@ impl Judged<'_> {
             let what = format!("`uses: {text}`: the steps of an action of the repository are not read");
             self.findings.push(Finding::new(Level::Note, "local-action", uses.line, what, fix));
         } else if let Some(need) = of_action(text)
-            && !(in_container && matches!(need, Need::Root | Need::ToolCache | Need::Image))
+            && !(in_container
+                && matches!(
+                    need,
+                    Need::Root | Need::ToolCache | Need::Image(_) | Need::Absent | Need::Job(_)
+                ))
         {
             self.need(need, uses.line, &format!("`uses: {text}`"));
         }

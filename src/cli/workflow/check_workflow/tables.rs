@@ -1,4 +1,6 @@
-//! The tables of commands, script phrases and actions, with the needs of each. `docs/migrate.md` has the reasons.
+//! The needs of commands, script phrases and actions. `docs/migrate.md` has the reasons.
+
+use std::sync::LazyLock;
 
 use super::class::Class;
 use super::findings::Level;
@@ -18,8 +20,12 @@ pub(super) enum Need {
     Buildx,
     /// Containers with privileges on the machine.
     Privileged,
-    /// A tool of GitHub's image.
-    Image,
+    /// A tool of GitHub's image that these packages bring.
+    Image(&'static str),
+    /// A tool of GitHub's image that no package brings.
+    Absent,
+    /// A tool of GitHub's image that this action installs in the job's own directories.
+    Job(&'static str),
     /// GitHub's builds, made for Ubuntu and for one directory.
     ToolCache,
     /// The machine's own address.
@@ -36,7 +42,7 @@ impl Need {
             Self::Containers => "containers",
             Self::Buildx => "buildx",
             Self::Privileged => "privileged",
-            Self::Image => "image-tool",
+            Self::Image(_) | Self::Absent | Self::Job(_) => "image-tool",
             Self::ToolCache => "tool-cache",
             Self::Machine => "machine-role",
             Self::Variable(_) => "variable",
@@ -50,12 +56,12 @@ impl Need {
             Self::Containers => class.containers != Containers::Nothing,
             Self::Buildx | Self::Privileged => class.containers == Containers::Engine,
             Self::ToolCache => class.keeps.iter().any(|path| path == TOOL_CACHE),
-            Self::Variable(name) => source.contains(name),
-            Self::Image | Self::Machine => false,
+            Self::Variable(name) | Self::Job(name) => source.contains(name),
+            Self::Image(_) | Self::Absent | Self::Machine => false,
         };
         match self {
             _ if has => None,
-            Self::Image | Self::ToolCache => Some(Level::Image),
+            Self::Image(_) | Self::Absent | Self::Job(_) | Self::ToolCache => Some(Level::Image),
             Self::Root
             | Self::Containers
             | Self::Buildx
@@ -75,7 +81,9 @@ impl Need {
             }
             Self::Buildx => "rootless containers have podman's build, not Docker's buildx".into(),
             Self::Privileged => "rootless containers have no rights on the machine".into(),
-            Self::Image => "GitHub's image has this tool; the class's image must have it too".into(),
+            Self::Image(_) | Self::Absent | Self::Job(_) => {
+                "GitHub's image has this tool; the class's image must have it too".into()
+            }
             Self::ToolCache => {
                 format!(
                     "installs builds that were made for Ubuntu and for {TOOL_CACHE}, which jobs cannot write"
@@ -97,7 +105,12 @@ impl Need {
                 "use `docker build` and `docker push`, or ask for a class with `jobs: {containers: engine}`".into()
             }
             Self::Privileged => "ask for a class with `jobs: {containers: engine}`".into(),
-            Self::Image => "put it into the machine image, or install it in the job's own directories".into(),
+            Self::Image(packages) => format!(
+                "make the machine image with config/packer's `tools`, which brings it (package {packages}), or install it \
+                 in the job's own directories"
+            ),
+            Self::Absent => "put it into the machine image, or install it in the job's own directories".into(),
+            Self::Job(action) => format!("use {action}, which installs it in the job's own directories"),
             Self::ToolCache => {
                 format!("use an image of Ubuntu 22.04 or 24.04 that has the versions in {TOOL_CACHE}, or `keep` this directory")
             }
@@ -111,59 +124,36 @@ impl Need {
     }
 }
 
-/// Commands by their need.
-const COMMANDS: &[(Need, &[&str])] = &[
-    (
-        Need::Root,
-        &[
-            "sudo",
-            "apt-get",
-            "apt",
-            "dnf",
-            "yum",
-            "zypper",
-            "apk",
-            "snap",
-            "systemctl",
-            "service",
-            "mount",
-            "modprobe",
-            "update-alternatives",
-        ],
-    ),
-    (
-        Need::Containers,
-        &[
-            "docker",
-            "docker-compose",
-            "podman",
-            "buildah",
-            "act",
-            "earthly",
-            "dagger",
-            "cross",
-            "cibuildwheel",
-        ],
-    ),
-    (Need::Privileged, &["kind", "minikube", "k3d"]),
-    (
-        Need::Image,
-        &[
-            "az",
-            "brew",
-            "conda",
-            "gcloud",
-            "gh",
-            "google-chrome",
-            "helm",
-            "kubectl",
-            "pwsh",
-            "terraform",
-            "vcpkg",
-            "xvfb-run",
-        ],
-    ),
-];
+/// Commands and actions with their needs: the file that the recipe of machine images reads too.
+const LIST: &str = include_str!("../../../../config/packer/tools");
+
+static LISTED: LazyLock<Vec<(&'static str, Need)>> = LazyLock::new(|| {
+    LIST.lines().filter_map(listed).map(|entry| entry.expect("the list that ships is whole")).collect()
+});
+
+/// Reads a line of the list; `None` if it is a comment or empty.
+fn listed(line: &'static str) -> Option<Result<(&'static str, Need), &'static str>> {
+    let (name, after) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+    if name.is_empty() || name.starts_with('#') {
+        return None;
+    }
+    let after = after.trim();
+    let (need, rest) = after.split_once(char::is_whitespace).unwrap_or((after, ""));
+    let rest = rest.trim();
+    let need = match (need, rest.is_empty()) {
+        ("root", true) => Need::Root,
+        ("containers", true) => Need::Containers,
+        ("buildx", true) => Need::Buildx,
+        ("privileged", true) => Need::Privileged,
+        ("tool-cache", true) => Need::ToolCache,
+        ("absent", true) => Need::Absent,
+        ("image", false) => Need::Image(rest),
+        ("job", false) => Need::Job(rest),
+        ("variable", false) => Need::Variable(rest),
+        _ => return Some(Err(line)),
+    };
+    Some(Ok((name, need)))
+}
 
 /// Phrases in a line of a script; all words must occur.
 const PHRASES: &[(Need, &[&str])] = &[
@@ -178,74 +168,9 @@ const PHRASES: &[(Need, &[&str])] = &[
     (Need::ToolCache, &[TOOL_CACHE]),
 ];
 
-/// Actions by their need, `OWNER/NAME` or a path below it, in lower case. Other actions need nothing that a job lacks,
-/// as far as is known: actions/checkout, cache, setup-node, setup-go and setup-java download what they need into the
-/// runner's own cache.
-const ACTIONS: &[(Need, &[&str])] = &[
-    (
-        Need::Root,
-        &[
-            "ankane/setup-postgres",
-            "awalsh128/cache-apt-pkgs-action",
-            "cachix/install-nix-action",
-            "canonical/setup-lxd",
-            "determinatesystems/determinate-nix-action",
-            "determinatesystems/nix-installer-action",
-            "docker/setup-docker-action",
-            "easimon/maximize-build-space",
-            "homebrew/actions/setup-homebrew",
-            "jlumbroso/free-disk-space",
-            "r-lib/actions/setup-r",
-            "r-lib/actions/setup-r-dependencies",
-            "ros-tooling/setup-ros",
-            "rui314/setup-mold",
-            "shivammathur/setup-php",
-            "snapcore/action-build",
-            "tailscale/github-action",
-        ],
-    ),
-    (
-        Need::Containers,
-        &[
-            "actions/jekyll-build-pages",
-            "addnab/docker-run-action",
-            "devcontainers/ci",
-            "docker/login-action",
-            "github/super-linter",
-            "hadolint/hadolint-action",
-            "hoverkraft-tech/compose-action",
-            "oxsecurity/megalinter",
-            "pyo3/maturin-action",
-            "pypa/cibuildwheel",
-            "pypa/gh-action-pypi-publish",
-            "snyk/actions",
-            "super-linter/super-linter",
-            "supercharge/mongodb-github-action",
-            "supercharge/redis-github-action",
-            "trufflesecurity/trufflehog",
-        ],
-    ),
-    (Need::Buildx, &["docker/bake-action", "docker/build-push-action", "docker/setup-buildx-action"]),
-    (
-        Need::Privileged,
-        &[
-            "docker/setup-qemu-action",
-            "engineerd/setup-kind",
-            "helm/kind-action",
-            "manusa/actions-setup-minikube",
-            "medyagh/setup-minikube",
-            "uraimo/run-on-arch-action",
-        ],
-    ),
-    (Need::ToolCache, &["actions/setup-python", "ruby/setup-ruby"]),
-    (Need::Variable("DOTNET_INSTALL_DIR"), &["actions/setup-dotnet"]),
-    (Need::Variable("ImageOS"), &["erlef/setup-beam"]),
-    (Need::Image, &["browser-actions/setup-chrome", "cypress-io/github-action"]),
-];
-
 /// Returns the need of a command.
 pub(super) fn of_command(name: &str) -> Option<Need> {
-    COMMANDS.iter().find(|(_, names)| names.contains(&name)).map(|(need, _)| *need)
+    LISTED.iter().find(|(listed, _)| *listed == name).map(|(_, need)| *need)
 }
 
 /// Returns the needs of the phrases in a line of a script, with the matching words.
@@ -258,8 +183,8 @@ pub(super) fn of_line(line: &str) -> impl Iterator<Item = (Need, String)> {
 pub(super) fn of_action(uses: &str) -> Option<Need> {
     let name = uses.split('@').next().unwrap_or_default().to_ascii_lowercase();
     let named =
-        |known: &&str| name.strip_prefix(known).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-    ACTIONS.iter().find(|(_, names)| names.iter().any(named)).map(|(need, _)| *need)
+        |known: &str| name.strip_prefix(known).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    LISTED.iter().find(|(listed, _)| listed.contains('/') && named(listed)).map(|(_, need)| *need)
 }
 
 #[cfg(test)]
@@ -267,13 +192,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_name_stands_once_in_its_table_in_lower_case() {
-        for table in [COMMANDS, ACTIONS] {
-            let mut names: Vec<&str> = table.iter().flat_map(|(_, names)| names.iter().copied()).collect();
-            assert!(names.iter().all(|name| *name == name.to_ascii_lowercase()));
-            names.sort_unstable();
-            assert!(names.windows(2).all(|pair| pair[0] != pair[1]), "{names:?}");
+    fn each_name_stands_once_in_the_list_in_lower_case_and_with_a_known_need() {
+        let entries: Vec<_> = LIST.lines().filter_map(listed).collect();
+        assert!(entries.iter().all(Result::is_ok), "{entries:?}");
+        let mut names: Vec<&str> = LISTED.iter().map(|(name, _)| *name).collect();
+        assert!(names.len() > 80 && names.iter().all(|name| *name == name.to_ascii_lowercase()));
+        names.sort_unstable();
+        assert!(names.windows(2).all(|pair| pair[0] != pair[1]), "{names:?}");
+        for broken in ["gh", "gh image", "sudo root now", "gh magic gh"] {
+            assert!(listed(broken).is_some_and(|entry| entry.is_err()), "{broken}");
         }
+    }
+
+    #[test]
+    fn a_tool_is_told_by_where_it_can_come_from() {
+        let class = Class::assumed();
+        for (command, fix) in
+            [("gh", "package gh"), ("brew", "put it into"), ("helm", "use azure/setup-helm")]
+        {
+            let need = of_command(command).unwrap();
+            assert_eq!(need.level(&class, "run: it"), Some(Level::Image));
+            assert!(need.fix().contains(fix), "{command}: {}", need.fix());
+        }
+        let brought = "uses: azure/setup-helm@v4";
+        assert_eq!(of_command("helm").unwrap().level(&class, brought), None, "the job brings it");
     }
 
     #[test]

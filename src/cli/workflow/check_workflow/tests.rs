@@ -195,11 +195,11 @@ fn what_needs_root_fails_unless_the_class_gives_it() {
           # sudo in a comment
           echo sudo
           sudo apt-get update
-          make && apt-get install -y x
+          ./build && apt-get install -y x
       - run: npx playwright install --with-deps
       - uses: shivammathur/setup-php@v2
       - uses: nick-fields/retry@v3
-        with: {command: sudo make}
+        with: {command: sudo ./build}
       - if: runner.os == 'Windows'
         run: sudo true
 ");
