@@ -31,7 +31,7 @@ pub use runs::queued::{ForLabel, Limit, Needed, RunLabel, Unserved, Wanted, for_
 pub(crate) use runs::queued::{base, ended, lacking};
 pub use runs::rerun::{Rerun, failed_with, rerun};
 pub use runs::sets::{Missed, SetClass, SetSlot, SetStep, SetView, Slots};
-pub use schedule::{Ahead, Effective, ahead, check as check_schedule, effective};
+pub use schedule::{Ahead, Effective, ahead, effective, effective_in};
 
 pub(crate) use capacity::idle_lack;
 pub(crate) use class::{is_telling, places, too_little};

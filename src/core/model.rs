@@ -37,6 +37,8 @@ pub use pool::place::AheadPlace;
 pub use pool::queue::{Queue, SetScope, of_run};
 pub use pool::registered_ahead::{AheadOff, AheadStatus, RegisteredAhead};
 pub use pool::replacement::{Hours, Replacement};
+pub use pool::schedule::Schedule;
+pub(crate) use pool::schedule::{Scheduled, Schedules};
 pub use pool::selector::{InstanceTypes, matches};
 pub use pool::sharing::{
     HalfLife, MOST_GLOBS, MOST_RESERVE, MOST_WEIGHT, Priority, Quota, SHARES_NAMED, ShareBy, Sharing, Usage,
@@ -48,7 +50,7 @@ pub use pool::sizing::{
 };
 pub use pool::{
     Counts, IDLE_SECONDS, IdleMachines, LEAST_IDLE_SECONDS, LabelMode, Pool, PoolOverride, PoolSpec,
-    PoolStatus, Schedule,
+    PoolStatus,
 };
 pub use record::bounds::{MOST_MACHINES, MOST_RECORD_BYTES, bounded};
 pub use record::condition::{Condition, ConditionType};

@@ -85,6 +85,8 @@ pub struct Yard {
     pub(crate) orphan_agents: BTreeMap<InstanceArn, Agent>,
     /// Records that a strong read did not find, and when.
     pub(crate) absent: BTreeMap<RecordId, Duration>,
+    /// When a schedule of a class fires next, by the wall clock.
+    pub(crate) fires_at: Option<jiff::Timestamp>,
     /// Open requests (accepted and not ended) of each repository, by its name in lower case.
     pub(crate) open: BTreeMap<String, u32>,
     /// Records that were removed or replaced by another record under the same key.

@@ -16,7 +16,7 @@ use crate::decide::context::Context;
 use crate::decide::health::boots;
 use crate::decide::packages;
 use crate::decide::plan::reason::{are, machines};
-use crate::decide::schedule::effective;
+use crate::decide::schedule::effective_in;
 use crate::decide::{Plan, Planned, WaitReason};
 use crate::yard::{BackoffKind, Class, Now, Offering};
 
@@ -351,7 +351,7 @@ pub(super) fn unsupported(cx: &Context<'_>, spec: &PoolSpec) -> Option<String> {
 /// first.
 fn warm_lack(cx: &Context<'_>, class: &Class) -> u32 {
     let Some(pool) = &class.pool else { return 0 };
-    let desired = effective(pool, cx.now.wall).desired;
+    let desired = effective_in(class, pool, cx.now.wall).desired;
     let desired = desired.saturating_add(boots::beside(cx, class, &pool.spec, desired));
     let coming = class.in_flight.of(None);
     if class.idle.coming.anybody.saturating_add(coming) >= desired {

@@ -15,7 +15,7 @@ use crate::decide::capacity;
 use crate::decide::context::Context;
 use crate::decide::health::beats;
 use crate::decide::packages;
-use crate::decide::schedule::effective;
+use crate::decide::schedule::effective_in;
 use crate::decide::{Plan, Planned, Step, WaitReason};
 use crate::yard::{Class, Doubt};
 
@@ -68,7 +68,7 @@ pub(super) fn decide(cx: &Context<'_>, name: &ClassName) -> Plan {
         if let Some(at) = end.filter(|at| *at > cx.now.wall) {
             plan.wake_at(cx.now.when(at));
         }
-        if let Some(until) = effective(pool, cx.now.wall).until {
+        if let Some(until) = effective_in(class, pool, cx.now.wall).until {
             plan.wake_at(cx.now.when(until));
         }
     }
@@ -99,7 +99,7 @@ struct Report<'a> {
 
 impl<'a> Report<'a> {
     fn of(cx: &Context<'a>, class: &Class, pool: &'a Pool) -> Self {
-        let desired = effective(pool, cx.now.wall).desired;
+        let desired = effective_in(class, pool, cx.now.wall).desired;
         Self {
             idle: idle_machines(class),
             desired,

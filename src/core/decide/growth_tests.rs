@@ -39,6 +39,29 @@ fn one_change_visits_as_many_records_among_a_thousand_as_among_a_hundred_thousan
     assert_eq!(few, many);
 }
 
+#[test]
+fn a_class_with_schedules_costs_what_one_without_does_before_and_after_they_fire() {
+    let schedules = json!([
+        {"cron": "0 8 * * 1-5", "timeZone": "Europe/Berlin", "desired": 0},
+        {"cron": "0 18 * * 1-5", "timeZone": "Europe/Berlin", "desired": 0},
+    ]);
+    let [mut without, mut with] = [json!([]), schedules].map(|of| Scene::with(json!({"schedules": of})));
+    for scene in [&mut without, &mut with] {
+        // The status is written, so that no later decision writes it.
+        let plan = scene.of_class();
+        scene.apply(&plan.actions);
+    }
+    for _ in 0..3 {
+        let [plain, scheduled] = [&mut without, &mut with].map(|scene| {
+            // A day later each of them fired; what is told of any record shows that.
+            scene.wait(86_400);
+            scene.put(&crate::testing::launch("l-1", 1, None));
+            allocation_counter::measure(|| drop(scene.of_class()))
+        });
+        assert_eq!(plain.count_total, scheduled.count_total, "a schedule is parsed by a decision");
+    }
+}
+
 /// Creates a class of many machines of one owner, and so many requests of its repositories, each accepted or not yet.
 fn line(machines: usize, requests: usize, accepted: bool) -> Scene {
     let mut scene = Scene::with(json!({"max": machines.max(1)}));

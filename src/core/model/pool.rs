@@ -11,6 +11,7 @@ pub(crate) mod queue;
 pub(crate) mod registered_ahead;
 pub(crate) mod replacement;
 mod reuse;
+pub(crate) mod schedule;
 pub(crate) mod selector;
 pub(crate) mod sets;
 pub(crate) mod sharing;
@@ -32,6 +33,7 @@ use crate::model::pool::launch_template::{LaunchTemplate, PinnedImage};
 use crate::model::pool::queue::Queue;
 use crate::model::pool::registered_ahead::{AheadStatus, RegisteredAhead};
 use crate::model::pool::replacement::Replacement;
+use crate::model::pool::schedule::Schedule;
 use crate::model::pool::selector::{InstanceTypes, matches};
 use crate::model::pool::sharing::{Sharing, Usage};
 use crate::model::pool::sizing::{Demand, SizedDesired, Sizing};
@@ -58,23 +60,6 @@ pub const IDLE_SECONDS: Seconds = 1800;
 /// The least `idleSeconds` of a class that keeps machines: its deadlines are renewed before they pass, and a machine
 /// with less than half a minute left is not claimed.
 pub const LEAST_IDLE_SECONDS: Seconds = 60;
-
-/// The number of idle machines from a moment on.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Schedule {
-    /// Five fields (minute, hour, day of month, month, day of week).
-    pub cron: String,
-    /// An IANA time zone; UTC when absent.
-    #[serde(default = "utc")]
-    pub time_zone: String,
-    /// Idle machines kept from then on.
-    pub desired: u32,
-}
-
-fn utc() -> String {
-    "UTC".into()
-}
 
 /// The spec of a pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -10,6 +10,7 @@ pub(crate) mod mix;
 pub(crate) mod offerings;
 mod refusals;
 pub(crate) mod shares;
+pub(crate) mod scheduled;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -38,6 +39,7 @@ use crate::yard::class::offerings::{
 use crate::yard::class::refusals::OfferingRefusal;
 use crate::yard::class::shares::Shares;
 
+use crate::yard::class::scheduled::ScheduledNumber;
 /// The backoff of a class's launches after failures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LaunchBackoff {
@@ -67,6 +69,8 @@ pub struct Class {
     pub pool: Option<Pool>,
     /// Machines that are not terminated, by state.
     pub counts: Counts,
+    /// The number of idle machines that its schedules want.
+    pub(crate) scheduled: ScheduledNumber,
     /// Warm machines that still boot.
     pub warm_created: u32,
     /// Machines being cleaned.

@@ -54,6 +54,7 @@ impl Yard {
     /// None: an observation about something unknown changes nothing.
     pub fn observe(&mut self, seen: Observation, now: &Now) -> BTreeSet<Unit> {
         let mut dirty = BTreeSet::new();
+        self.fire(now);
         match seen {
             Observation::Record(key, item) => self.record(&key, item.as_ref(), Source::Told, now, &mut dirty),
             Observation::Shown(begun, key, item) => {

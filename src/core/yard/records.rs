@@ -9,6 +9,7 @@ use crate::model::{
     Agent, ClassName, Launch, LaunchPhase, Pool, RecordId, Request, UsageClass, pool_launch_digest,
 };
 use crate::yard::class::mix::Mix;
+use crate::yard::class::scheduled::ScheduledNumber;
 
 mod instance;
 mod request;
@@ -93,6 +94,8 @@ impl Yard {
             let spec = new.as_ref().map(|pool| &pool.spec);
             class.waiting.sort(spec, |key| asked.get(key).map(|asked| &asked.request));
             class.share_anew(name, spec, asked, now);
+            class.scheduled = spec.map(|spec| ScheduledNumber::of(spec, now.wall)).unwrap_or_default();
+            self.fires_at = self.fires_at.into_iter().chain(class.scheduled.next()).min();
             class.mix = Mix::default();
             if let Some(spec) = spec {
                 let of_class = |request: &&Request| request.intent.resource_class == name.as_str();
@@ -111,6 +114,19 @@ impl Yard {
         if changed {
             self.class_changed(name, dirty);
         }
+    }
+
+    /// Looks at the schedules that fired since it last looked.
+    pub(super) fn fire(&mut self, now: &Now) {
+        if self.fires_at.is_none_or(|at| now.wall < at) {
+            return;
+        }
+        let mut next = None;
+        for class in self.classes.values_mut() {
+            class.scheduled.look(now.wall);
+            next = next.into_iter().chain(class.scheduled.next()).min();
+        }
+        self.fires_at = next;
     }
 
     /// Rebuilds the indexes of a class that a person changed, which is rare, and marks all of its units to be judged

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::decide::{Context, effective};
+use crate::decide::{Context, effective_in};
 use crate::explain::{self, Pace, Place, forecast, no_end};
 use crate::ledger::Money;
 use crate::model::{ClassName, Instance, Life, RecordId, Request, RequestKey, SetState, State};
@@ -96,7 +96,7 @@ fn pool(cx: &Context<'_>, name: &ClassName) -> PoolStatus {
     let held_back = class.backoff.until.checked_sub(cx.now.mono).filter(|left| !left.is_zero());
     PoolStatus {
         class: name.to_string(),
-        desired: class.pool.as_ref().map(|pool| effective(pool, cx.now.wall).desired),
+        desired: class.pool.as_ref().map(|pool| effective_in(class, pool, cx.now.wall).desired),
         min: spec.map(|spec| spec.min),
         max: spec.map(|spec| spec.max),
         live: class.live(),

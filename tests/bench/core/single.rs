@@ -1,8 +1,11 @@
 //! Single operations of the core.
 
+use std::time::Duration;
+
 use divan::{Bencher, black_box};
-use runyard_core::decide::effective;
-use runyard_core::model::{Agent, Instance, Item, Pool, Record, Request, read};
+use runyard_core::decide::{effective, effective_in};
+use runyard_core::model::{Agent, Instance, Item, Pool, Record, RecordId, Request, read};
+use runyard_core::yard::{Now, Observation, Yard};
 use serde_json::json;
 
 use super::world::{record, start};
@@ -57,15 +60,30 @@ fn write_request(bencher: Bencher<'_, '_>) {
     writes::<Request>(bencher, items().2);
 }
 
-/// What a class with two schedules wants now.
-#[divan::bench]
-fn two_schedules(bencher: Bencher<'_, '_>) {
-    let pool: Pool = record(&yards::item(json!({
+fn scheduled() -> Item {
+    yards::item(json!({
         "pk": "pool#linux", "sk": "pool", "kind": "pool", "version": 1, "resourceClass": "linux", "max": 9,
         "schedules": [
             {"cron": "0 8 * * 1-5", "timeZone": "Europe/Berlin", "desired": 5},
             {"cron": "0 18 * * 1-5", "timeZone": "Europe/Berlin", "desired": 0},
         ],
-    })));
+    }))
+}
+
+/// What a class with two schedules wants now, as a decision asks for it.
+#[divan::bench]
+fn two_schedules(bencher: Bencher<'_, '_>) {
+    let (mut yard, item) = (Yard::default(), scheduled());
+    let now = Now { wall: start(), mono: Duration::ZERO, seen: Duration::ZERO };
+    yard.observe(Observation::Record(RecordId::of(&item).unwrap(), Some(item)), &now);
+    let (_, class) = yard.classes().next().unwrap();
+    let pool = class.pool.as_ref().unwrap();
+    bencher.bench_local(|| effective_in(black_box(class), black_box(pool), start()));
+}
+
+/// The same by a pool alone, whose schedules are parsed first.
+#[divan::bench]
+fn two_schedules_parsed(bencher: Bencher<'_, '_>) {
+    let pool: Pool = record(&scheduled());
     bencher.bench_local(|| effective(black_box(&pool), start()));
 }

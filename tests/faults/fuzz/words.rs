@@ -2,7 +2,7 @@
 //! tried as does not matter, it is tried as everything.
 
 use jiff::Timestamp;
-use runyard_core::decide::{check_schedule, effective};
+use runyard_core::decide::effective;
 use runyard_core::model::{
     ClaimId, ClassName, FieldError, InstanceArn, InstanceId, InstanceTypes, Item, LaunchId, Pool, Reading,
     RecordId, Replacement, Repository, Request, RequestKey, RequestName, RunId, Schedule, TableName, label,
@@ -60,7 +60,7 @@ fn keys(word: &str) {
 fn schedules(word: &str, pool: &Pool) {
     let (cron, zone) = word.split_once('@').unwrap_or((word, "UTC"));
     let schedule = Schedule { cron: cron.into(), time_zone: zone.into(), desired: 1 };
-    let checked = check_schedule(&schedule);
+    let checked = schedule.check();
     let mut pool = pool.clone();
     pool.scale = None;
     pool.spec.sizing = None;

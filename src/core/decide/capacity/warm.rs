@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use crate::model::{InstanceArn, Pool, PoolSpec};
 
 use crate::decide::context::Context;
-use crate::decide::schedule::effective;
+use crate::decide::schedule::effective_in;
 use crate::yard::{Class, Stock};
 
 /// Up to this number of requests the probabilities are computed exactly; above it, the means are close enough.
@@ -46,7 +46,7 @@ pub(in crate::decide) fn enough(
     pool: &Pool,
     giving_way: &BTreeSet<&InstanceArn>,
 ) -> bool {
-    let desired = effective(pool, cx.now.wall).desired;
+    let desired = effective_in(class, pool, cx.now.wall).desired;
     short(cx, class, desired, None, leaving(cx, class, &pool.spec, giving_way)) == 0
 }
 

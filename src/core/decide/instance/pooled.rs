@@ -9,7 +9,7 @@ use crate::model::{Cause, Hours, InstanceArn, Life, Pool, PoolSpec, Reason, Reco
 
 use super::MachineView;
 use crate::decide::capacity;
-use crate::decide::schedule::effective;
+use crate::decide::schedule::effective_in;
 use crate::decide::{Note, Plan, Planned, WaitReason};
 use crate::yard::{Class, Free, visited};
 
@@ -38,7 +38,7 @@ pub(super) fn kept(machine: &MachineView<'_>) -> bool {
     if shortened || capacity::too_old(machine.instance, spec, machine.cx.now.wall) {
         return false;
     }
-    let desired = effective(pool, machine.cx.now.wall).desired;
+    let desired = effective_in(class, pool, machine.cx.now.wall).desired;
     let arn = &machine.instance.facts.instance_arn;
     let unread_agents = &class.idle.unread_agents;
     if unread_agents.contains(arn) {
@@ -215,7 +215,7 @@ fn gives_way(machine: &MachineView<'_>, class: &Class, spec: &PoolSpec) -> bool 
         return false;
     }
     let Some(pool) = &class.pool else { return false };
-    let desired = effective(pool, cx.now.wall).desired as usize;
+    let desired = effective_in(class, pool, cx.now.wall).desired as usize;
     // Where no idle machine is wanted, nothing replaces it: it may be claimed until its time is over.
     if desired == 0 && cx.policy.spares(machine.tracked) {
         return false;

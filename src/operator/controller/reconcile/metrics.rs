@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::controller::measure;
 use crate::controller::records::ledger;
-use crate::decide::{Change, Planned, effective, first_end};
+use crate::decide::{Change, Planned, effective_in, first_end};
 use crate::explain::{self, SetReport};
 use crate::metrics::OTHER;
 use crate::model::history::MachineLine;
@@ -201,7 +201,7 @@ impl Loop {
         }
         metrics.instances(name, State::Terminated, ending);
         let now = self.ports.clock.now();
-        let desired = class.pool.as_ref().map_or(0, |pool| effective(pool, now).desired);
+        let desired = class.pool.as_ref().map_or(0, |pool| effective_in(class, pool, now).desired);
         metrics.pool_desired(name, desired as usize);
         let (max, paused) = class.pool.as_ref().map_or((0, false), |pool| (pool.spec.max, pool.spec.paused));
         metrics.pool_bounds(name, max as usize, paused);
