@@ -32,7 +32,9 @@ mod visits;
 
 pub(crate) use crate::yard::class::beats::{Doubt, believable};
 pub(crate) use crate::yard::class::decay::decayed;
-pub(crate) use crate::yard::class::demand::{Demand, Free, MachineGroup, QueuePosition, Refusal};
+pub(crate) use crate::yard::class::demand::{
+    Demand, Free, MachineGroup, QueuePosition, Refusal, WaitingRequests,
+};
 pub(crate) use crate::yard::class::idle::Stock;
 pub use crate::yard::class::in_flight::InFlight;
 pub use crate::yard::class::offerings::{BackoffKind, Offering, OfferingBackoff};

@@ -22,6 +22,7 @@ use crate::yard::{Class, Doubt};
 mod claims;
 mod hung;
 mod image;
+mod oldest;
 mod rebalance;
 mod serve;
 mod shared;

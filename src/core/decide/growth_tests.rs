@@ -157,6 +157,42 @@ fn a_hopeless_queue_costs_the_same_to_judge_at_ten_thousand_as_at_a_hundred() {
     assert_eq!(visited(100), visited(10_000));
 }
 
+/// Creates a class of one machine that `acme/repository-00007` used, and as many requests as repositories: each demand
+/// has one, and only the youngest can use the machine.
+fn demands(repositories: usize) -> Scene {
+    let mut scene = Scene::with(json!({"max": 0, "reuseWithin": "repository"}));
+    for n in 0..repositories {
+        let repository = format!("acme/repository-{:05}", (n + 8) % repositories);
+        let mut asked = request(&format!("{n:06}"), 1, json!({"repository": repository}));
+        asked.status.accepted_at = Some(at(n as i64 - 20_000));
+        scene.put(&asked);
+    }
+    let used = |i: &mut Instance| i.trust_domain = "repository:acme/repository-00007".into();
+    scene.add(machine("i-1").pooled().with(used));
+    scene.see(Observation::Hints("linux".parse().unwrap(), Vec::new()));
+    scene
+}
+
+#[test]
+fn a_pass_costs_the_same_among_ten_thousand_demands_as_among_a_hundred() {
+    let cost = |repositories: usize| {
+        let scene = demands(repositories);
+        visits();
+        let mut plan = None;
+        let allocated = allocation_counter::measure(|| plan = Some(scene.of_class())).count_total;
+        let visited = visits();
+        let claims = plan.unwrap().actions.into_iter().filter_map(|action| match action.effect {
+            Effect::Claim { request, .. } => Some(request.before.id.repository.to_string()),
+            _ => None,
+        });
+        assert_eq!(claims.collect::<Vec<_>>(), ["acme/repository-00007"], "the youngest alone can use it");
+        (visited, allocated)
+    };
+    let (few, many) = (cost(100), cost(10_000));
+    println!("{few:?} visits and allocations");
+    assert_eq!(few, many);
+}
+
 #[test]
 fn machines_that_are_for_nobody_who_waits_are_refused_by_the_group() {
     let visited = |machines: usize, requests: usize| {

@@ -177,6 +177,11 @@ impl<'a> Matcher<'a> {
         share
     }
 
+    /// Counts the machines that were given to requests.
+    pub(super) fn given(&self) -> usize {
+        self.given.len()
+    }
+
     fn next(&mut self, key: &RequestKey, groups: &[usize]) -> Option<(usize, &'a InstanceArn)> {
         if let Some(first) = self.next_warm(key, groups).or_else(|| self.next_ahead(key, groups)) {
             return Some(first);

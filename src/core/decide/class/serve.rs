@@ -2,8 +2,7 @@
 //! with the number of requests: it skips the rest of a demand as soon as one of its requests can get nothing, and it
 //! limits the number of writes so that the table has capacity for other classes.
 
-use std::collections::BTreeMap;
-use std::collections::btree_set::{self, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::model::{
@@ -19,7 +18,7 @@ use crate::decide::matching::{Matcher, Share};
 use crate::decide::packages::Packages;
 use crate::decide::request::{self, accept};
 use crate::decide::{Note, Plan, Planned, WaitReason};
-use crate::yard::{Class, Demand, QueuePosition, ShareName, lacking};
+use crate::yard::{Class, Demand, ShareName, lacking};
 
 /// Most requests of a class that are written at the same time: at 10 to 25 ms per write that is a thousand or more per
 /// second, and where the table takes them one by one, another class's write waits for at most this many.
@@ -63,7 +62,7 @@ pub(super) fn serve(
         packages: class.pool.as_ref().map(|pool| Packages::of(cx, pool)).unwrap_or_default(),
     };
     match &spec.sharing {
-        None => pass.accepted_requests(waiting.demands()),
+        None => pass.by_age(),
         Some(_) => pass.by_share(),
     }
     pass.new_ones(waiting.new_ones());
@@ -182,25 +181,6 @@ pub(super) struct Pass<'a, 'p> {
 }
 
 impl<'a> Pass<'a, '_> {
-    /// Serves the accepted requests: the oldest of all demands in turn.
-    fn accepted_requests(&mut self, demands: &'a BTreeMap<Demand, BTreeSet<QueuePosition>>) {
-        let mut heads: BTreeMap<&QueuePosition, (&Demand, btree_set::Iter<'_, QueuePosition>)> =
-            BTreeMap::new();
-        for (demand, alike) in demands {
-            let mut rest = alike.iter();
-            heads.extend(rest.next().map(|rank| (rank, (demand, rest))));
-        }
-        while let Some(((_, key), (demand, mut rest))) = heads.pop_first() {
-            if self.is_full() {
-                return;
-            }
-            match self.one(key, demand) {
-                Others::MayHave => heads.extend(rest.next().map(|rank| (rank, (demand, rest)))),
-                Others::HaveNothing | Others::OverQuota => {}
-            }
-        }
-    }
-
     /// Accepts new requests while their repositories may have more.
     fn new_ones(&mut self, new: &'a BTreeSet<RequestKey>) {
         // In a class with `sharing`, the first requests are ordered by priority and use.

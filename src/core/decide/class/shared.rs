@@ -7,6 +7,7 @@ use jiff::Timestamp;
 
 use crate::model::{Request, RequestKey};
 
+use super::oldest::Servable;
 use super::serve::{Others, Pass, Taken};
 use super::turns::{Turn, Turns};
 use crate::decide::WaitReason;
@@ -84,15 +85,10 @@ impl<'a> Pass<'a, '_> {
 
     /// Excludes requests that none of the remaining machines can serve; returns whether any are left.
     fn narrow(&mut self, turns: &mut Turns<'a>) -> bool {
-        if !self.launches.is_closed() {
-            return true;
-        }
-        let domains = if self.closed.is_some() { Default::default() } else { self.matcher.domains() };
-        if domains.is_empty() {
-            return false;
-        }
-        if !domains.contains("") {
-            turns.only(domains);
+        match self.servable() {
+            Servable::Nothing => return false,
+            Servable::Domains(domains) => turns.only(domains),
+            Servable::All => {}
         }
         true
     }

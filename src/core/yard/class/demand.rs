@@ -3,6 +3,7 @@
 //! one can either.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 
@@ -119,13 +120,20 @@ impl Demand {
     }
 }
 
+/// Demands by their oldest request, in the order of those.
+pub(crate) type Heads = BTreeMap<QueuePosition, Arc<Demand>>;
+
 /// The requests of a class that lack machines.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WaitingRequests {
     /// All of them, the oldest first; those not accepted yet come last.
     all: BTreeSet<QueuePosition>,
     /// The accepted requests, by their demands.
-    demands: BTreeMap<Demand, BTreeSet<QueuePosition>>,
+    demands: BTreeMap<Arc<Demand>, BTreeSet<QueuePosition>>,
+    /// The oldest request of each demand.
+    heads: Heads,
+    /// The same by trust domain, for when only machines of some domains are free.
+    domains: BTreeMap<String, Heads>,
     /// The requests not accepted yet.
     new: BTreeSet<RequestKey>,
     /// The requests that ever held a machine.
@@ -139,21 +147,31 @@ impl WaitingRequests {
     }
 
     /// Returns the accepted requests, by their demands.
-    pub(crate) const fn demands(&self) -> &BTreeMap<Demand, BTreeSet<QueuePosition>> {
+    pub(crate) const fn demands(&self) -> &BTreeMap<Arc<Demand>, BTreeSet<QueuePosition>> {
         &self.demands
+    }
+
+    /// Returns the oldest accepted request of each demand, the oldest first.
+    pub(crate) const fn heads(&self) -> &Heads {
+        &self.heads
+    }
+
+    /// Returns the oldest accepted request of each demand of a trust domain.
+    pub(crate) fn heads_of(&self, domain: &str) -> Option<&Heads> {
+        self.domains.get(domain)
     }
 
     /// Returns whether one of the accepted requests can use the machines of a group. For machines that served no
     /// request, at most [`DEMANDS`] are checked, and any further demand counts as one that can.
     pub(crate) fn can_use(&self, spec: &PoolSpec, group: &MachineGroup) -> bool {
         let Some(domain) = spec.reused_as(&group.trust_domain) else { return false };
-        let uses = |demand: &&Demand| {
+        let uses = |demand: &Demand| {
             visited();
             demand.refuses(spec, group).is_none()
         };
         if domain.is_empty() {
             let mut demands = self.demands.keys();
-            return demands.by_ref().take(DEMANDS).any(|demand| uses(&demand)) || demands.next().is_some();
+            return demands.by_ref().take(DEMANDS).any(|demand| uses(demand)) || demands.next().is_some();
         }
         let first = Demand {
             trust_domain: domain.clone().into_owned(),
@@ -161,8 +179,8 @@ impl WaitingRequests {
             instance_types: None,
             on_demand_fallback: false,
         };
-        let alike = self.demands.range(first..).map(|(demand, _)| demand);
-        alike.take_while(|demand| domain == demand.trust_domain).any(|demand| uses(&demand))
+        let alike = self.demands.range(Arc::new(first)..).map(|(demand, _)| demand);
+        alike.take_while(|demand| domain == demand.trust_domain).any(|demand| uses(demand))
     }
 
     /// Returns the requests not accepted yet.
@@ -184,8 +202,13 @@ impl WaitingRequests {
         if request.status.accepted_at.is_none() {
             self.new.insert(request.id.clone());
         } else if let Some(spec) = spec {
-            let demand = Demand::of(request, spec);
-            self.demands.entry(demand).or_default().insert(rank.clone());
+            let id = Arc::new(Demand::of(request, spec));
+            let (id, before) = match self.demands.get_key_value(&id) {
+                Some((known, alike)) => (Arc::clone(known), alike.first().cloned()),
+                None => (id, None),
+            };
+            self.demands.entry(Arc::clone(&id)).or_default().insert(rank.clone());
+            self.head_changes(&id, before.as_ref());
         }
         self.all.insert(rank);
     }
@@ -199,12 +222,30 @@ impl WaitingRequests {
         self.served.remove(&rank);
         self.new.remove(&request.id);
         let Some(spec) = spec.filter(|_| request.status.accepted_at.is_some()) else { return };
-        let demand = Demand::of(request, spec);
-        if let Some(alike) = self.demands.get_mut(&demand) {
-            alike.remove(&rank);
-            if alike.is_empty() {
-                self.demands.remove(&demand);
-            }
+        let id = Arc::new(Demand::of(request, spec));
+        let Some(alike) = self.demands.get_mut(&id) else { return };
+        let before = alike.first().cloned();
+        alike.remove(&rank);
+        if alike.is_empty() {
+            self.demands.remove(&id);
+        }
+        self.head_changes(&id, before.as_ref());
+    }
+
+    /// Moves a demand to its position by its oldest request, which was `before`.
+    fn head_changes(&mut self, id: &Arc<Demand>, before: Option<&QueuePosition>) {
+        let alike = self.demands.get_key_value(id);
+        let head = alike.and_then(|(id, alike)| Some((alike.first()?.clone(), Arc::clone(id))));
+        if head.as_ref().map(|(head, _)| head) == before {
+            return;
+        }
+        let of_domain = self.domains.entry(id.trust_domain.clone()).or_default();
+        for heads in [&mut self.heads, of_domain] {
+            before.and_then(|before| heads.remove(before));
+            heads.extend(head.clone());
+        }
+        if self.domains.get(&id.trust_domain).is_some_and(Heads::is_empty) {
+            self.domains.remove(&id.trust_domain);
         }
     }
 
