@@ -26,6 +26,7 @@ mod now;
 mod observation;
 mod observe;
 mod records;
+mod sums;
 mod tracked;
 mod unread;
 mod visits;
@@ -37,6 +38,7 @@ pub(crate) use crate::yard::class::demand::{
 };
 pub(crate) use crate::yard::class::idle::Stock;
 pub use crate::yard::class::in_flight::InFlight;
+pub use crate::yard::class::kinds::MachineKind;
 pub use crate::yard::class::offerings::{BackoffKind, Offering, OfferingBackoff};
 pub(crate) use crate::yard::class::shares::{
     LaneId, Late, Order, Queue, Rank, ShareName, Shares, overdue_at, share_of,
@@ -47,6 +49,7 @@ pub use holding::{Holding, Lost};
 pub(crate) use need::{gives_back, lacking, target};
 pub use now::Now;
 pub use observation::{Observation, Written};
+pub(crate) use sums::SlotsOfSet;
 pub(crate) use tracked::{Asked, Former, UnreadMachine};
 pub use tracked::{Beat, Ordered, Tracked, TrackedLaunch};
 pub(crate) use unread::{ClassRecord, agent_is_known};
@@ -82,13 +85,15 @@ pub struct Yard {
     pub(crate) ids: IndexMap<InstanceId, InstanceArn>,
     pub(crate) requests: IndexMap<RequestKey, Box<Asked>>,
     pub(crate) classes: BTreeMap<ClassName, Class>,
+    /// When a schedule of a class fires next, by the wall clock.
+    pub(crate) fires_at: Option<jiff::Timestamp>,
     pub(crate) launches: BTreeMap<LaunchId, TrackedLaunch>,
     /// Agent records whose instance record has not been seen.
     pub(crate) orphan_agents: BTreeMap<InstanceArn, Agent>,
+    /// Numbers over all records.
+    pub(crate) sums: sums::Sums,
     /// Records that a strong read did not find, and when.
     pub(crate) absent: BTreeMap<RecordId, Duration>,
-    /// When a schedule of a class fires next, by the wall clock.
-    pub(crate) fires_at: Option<jiff::Timestamp>,
     /// Open requests (accepted and not ended) of each repository, by its name in lower case.
     pub(crate) open: BTreeMap<String, u32>,
     /// Records that were removed or replaced by another record under the same key.

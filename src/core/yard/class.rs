@@ -6,11 +6,12 @@ pub(crate) mod decay;
 pub(crate) mod demand;
 pub(crate) mod idle;
 pub(crate) mod in_flight;
+pub(crate) mod kinds;
 pub(crate) mod mix;
 pub(crate) mod offerings;
 mod refusals;
-pub(crate) mod shares;
 pub(crate) mod scheduled;
+pub(crate) mod shares;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -32,14 +33,15 @@ use crate::yard::class::boots::Boots;
 use crate::yard::class::demand::{Free, MachineGroup, WaitingRequests};
 use crate::yard::class::idle::Idle;
 use crate::yard::class::in_flight::InFlight;
+use crate::yard::class::kinds::{Kinds, MachineKind};
 use crate::yard::class::mix::Mix;
 use crate::yard::class::offerings::{
     BackoffKind, FORGOTTEN, ON_DEMAND_BACKOFF_MOST, Offering, OfferingBackoff, SPOT_BACKOFF_MOST, SpotLosses,
 };
 use crate::yard::class::refusals::OfferingRefusal;
+use crate::yard::class::scheduled::ScheduledNumber;
 use crate::yard::class::shares::Shares;
 
-use crate::yard::class::scheduled::ScheduledNumber;
 /// The backoff of a class's launches after failures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LaunchBackoff {
@@ -67,10 +69,12 @@ pub(crate) struct Leaving {
 pub struct Class {
     /// The pool record.
     pub pool: Option<Pool>,
-    /// Machines that are not terminated, by state.
-    pub counts: Counts,
     /// The number of idle machines that its schedules want.
     pub(crate) scheduled: ScheduledNumber,
+    /// Machines that are not terminated, by state.
+    pub counts: Counts,
+    /// Its machines that are not gone, by what they cost and are used for.
+    pub(crate) kinds: Kinds,
     /// Warm machines that still boot.
     pub warm_created: u32,
     /// Machines being cleaned.
@@ -151,6 +155,11 @@ impl Class {
                 self.shares.insert(request, spec);
             }
         }
+    }
+
+    /// Counts its machines that are not gone, by what they cost and what they are used for.
+    pub fn kinds(&self) -> impl Iterator<Item = (&MachineKind, u32)> {
+        self.kinds.all()
     }
 
     /// Counts the machines of the class that are not terminated.

@@ -1,12 +1,16 @@
-//! Counts machines in their class, and turns failed boots into a backoff of launches.
+//! Counts machines in their class, turns failed boots into a backoff of launches, and returns what is counted over all
+//! records.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
-use super::{Class, LaunchBackoff, Now, Tracked, Unit};
-use crate::model::{ClassName, Instance, InstanceArn, Life, Reason, State, UsageClass};
+use super::sums::{SetKey, SlotsOfSet};
+use super::{Class, LaunchBackoff, Now, Tracked, Unit, Yard, run_and_name_of};
+use crate::model::{
+    ClassName, Instance, InstanceArn, Life, Phase, Reason, Repository, Request, RequestKey, State, UsageClass,
+};
 
 /// Longest backoff of a class's launches.
 const LAUNCH_BACKOFF_MOST: Duration = Duration::from_secs(300);
@@ -104,6 +108,7 @@ pub(crate) fn tally(
     } else {
         class.idle.remove(arn, instance, spec);
     }
+    class.kinds.change(instance, add);
     let shift = |n: &mut u32| *n = if add { *n + 1 } else { n.saturating_sub(1) };
     if instance.state().live() {
         if instance.facts.usage_class == UsageClass::Spot {
@@ -186,4 +191,53 @@ fn tally_pooled(class: &mut Class, arn: &InstanceArn, instance: &Instance, add: 
     } else {
         class.ages.remove(&age)
     };
+}
+
+impl Yard {
+    /// Lists the phases that requests of each class are in, and how many there are.
+    pub fn phases(&self) -> impl Iterator<Item = (&str, Phase, usize)> {
+        self.sums.phases.all()
+    }
+
+    /// Returns when the oldest request was accepted that waits for machines of a class.
+    pub fn oldest_waiting(&self, class: &str) -> Option<Timestamp> {
+        self.sums.phases.oldest(class)
+    }
+
+    /// Lists the slots of each runner scale set.
+    pub(crate) fn slots(&self) -> impl Iterator<Item = (&SetKey, &SlotsOfSet)> {
+        self.sums.slots.all()
+    }
+
+    /// Lists the repositories that have requests.
+    pub fn repositories(&self) -> impl Iterator<Item = &Repository> {
+        self.sums.repositories.keys()
+    }
+
+    /// Returns the requests that changed, came or went since the last call; none where all may have.
+    pub fn take_changed(&mut self) -> Option<BTreeSet<RequestKey>> {
+        self.sums.changed.replace(BTreeSet::new())
+    }
+
+    /// Counts the machines that are past their deadline for longer than a grace.
+    pub fn over_deadline(&self, now: Timestamp, grace: SignedDuration) -> usize {
+        let late = |deadlines: &BTreeSet<(Timestamp, InstanceArn)>| {
+            deadlines.iter().take_while(|(at, _)| now.duration_since(*at) > grace).count()
+        };
+        let pooled = self.classes.values().map(|class| &class.pooled);
+        pooled.chain([&self.sums.deadlines]).map(late).sum()
+    }
+
+    /// Lists the spot machines that were taken back from a request.
+    pub fn taken_back(&self) -> impl Iterator<Item = &Instance> {
+        self.sums.lost.iter().filter_map(|arn| self.instances.get(arn)).map(|tracked| &tracked.instance)
+    }
+
+    /// Lists the requests of a run.
+    pub fn requests_of_run(&self, key: &RequestKey) -> impl Iterator<Item = (&RequestKey, &Request)> {
+        let (run, _) = run_and_name_of(key);
+        let names = self.attempts.range((run.clone(), String::new())..);
+        let names = names.take_while(move |((of, _), _)| *of == run).flat_map(|(_, attempts)| attempts);
+        names.filter_map(|(_, key)| Some((key, &self.requests.get(key)?.request)))
+    }
 }

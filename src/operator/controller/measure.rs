@@ -1,12 +1,11 @@
 //! Measures machines and queues in addition to their states: time by activity, boot times, uses, and queue sizes.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::ledger::Prices;
 use crate::metrics::{Activity, Found, Metrics, Part};
-use crate::model::{ClassName, Instance, Life, Place, State, UsageClass, kept_of};
+use crate::model::{ClassName, Instance, Place, State, kept_of};
 use crate::ports::PoolQueue;
 use crate::yard::Yard;
 
@@ -15,56 +14,46 @@ pub(super) const DEPTHS: Duration = Duration::from_secs(60);
 
 /// Returns a machine's activity; `None` once it is gone.
 fn activity(instance: &Instance) -> Option<Activity> {
-    match instance.place() {
+    instance.gone_at().is_none().then(|| activity_at(instance.place())).flatten()
+}
+
+/// Returns the activity of machines that are not gone, by the place of their life.
+const fn activity_at(place: Place) -> Option<Activity> {
+    match place {
         Place::Nowhere => None,
         Place::CreatedBound | Place::CreatedWarm => Some(Activity::Starting),
         Place::Claimed | Place::Running => Some(Activity::Busy),
         Place::IdleCleaning => Some(Activity::Cleaning),
         Place::IdleHeld => Some(Activity::Held),
         Place::IdlePooled => Some(Activity::Idle),
-        Place::Terminated => match instance.life {
-            Life::Terminated { gone_at: None, .. } => Some(Activity::Ending),
-            Life::Terminated { gone_at: Some(_), .. }
-            | Life::Created { .. }
-            | Life::Claimed { .. }
-            | Life::Running { .. }
-            | Life::Idle { .. } => None,
-        },
+        Place::Terminated => Some(Activity::Ending),
     }
 }
 
-/// Returns the part of the cost to which a machine's time belongs.
-fn part(instance: &Instance, activity: Activity) -> Part {
-    match activity {
-        Activity::Busy | Activity::Cleaning | Activity::Held => Part::Requests,
-        Activity::Starting if instance.run().is_some() => Part::Requests,
-        Activity::Starting | Activity::Idle | Activity::Ending => Part::Idle,
-    }
-}
-
-/// Adds a period of time, with its cost, to every machine's activity.
-pub(super) fn time(yard: &Yard, prices: &Prices, metrics: &Metrics, spent: Duration) {
-    let mut machines: BTreeMap<(&ClassName, UsageClass, Activity), u32> = BTreeMap::new();
-    let mut priced: BTreeMap<(&ClassName, &str, &str, UsageClass, Part), u32> = BTreeMap::new();
-    for instance in yard.instances().map(|tracked| &tracked.instance) {
-        if let Some(activity) = activity(instance) {
-            let facts = &instance.facts;
-            *machines.entry((&facts.resource_class, facts.usage_class, activity)).or_default() += 1;
-            let (kind, zone) = (facts.instance_type.as_str(), facts.availability_zone.as_str());
-            let key = (&facts.resource_class, kind, zone, facts.usage_class, part(instance, activity));
-            *priced.entry(key).or_default() += 1;
+/// Returns the part of the cost to which the time of machines belongs, by the place of their life.
+const fn part(place: Place) -> Part {
+    match place {
+        Place::CreatedBound | Place::Claimed | Place::Running | Place::IdleCleaning | Place::IdleHeld => {
+            Part::Requests
         }
+        Place::Nowhere | Place::CreatedWarm | Place::IdlePooled | Place::Terminated => Part::Idle,
     }
-    for ((class, usage, activity), count) in machines {
-        metrics.machine_time(class, usage, activity, spent * count);
-    }
-    for ((class, kind, zone, usage, part), count) in priced {
-        match prices.hour(class.as_str(), kind, zone, usage) {
-            Ok(hour) => {
-                let hours = (spent * count).as_secs_f64() / 3600.0;
-                metrics.cost(class, part, hour.dollars() * hours);
+}
+
+/// Adds a period of time, with its cost, to the activity of all machines.
+pub(super) fn time(yard: &Yard, prices: &Prices, metrics: &Metrics, spent: Duration) {
+    for (class, of_class) in yard.classes() {
+        for (kind, count) in of_class.kinds() {
+            let Some(activity) = activity_at(kind.place) else { continue };
+            let (usage, spent) = (kind.usage_class, spent * count);
+            metrics.machine_time(class, usage, activity, spent);
+            match prices.hour(class.as_str(), &kind.instance_type, &kind.zone, usage) {
+                Ok(hour) => {
+                    let hours = spent.as_secs_f64() / 3600.0;
+                    metrics.cost(class, part(kind.place), hour.dollars() * hours);
+                }
+                Err(_) => metrics.unpriced(class, spent),
             }
-            Err(_) => metrics.unpriced(class, spent * count),
         }
     }
     metrics.orphans(yard.orphans());

@@ -8,11 +8,11 @@ use jiff::Timestamp;
 
 use crate::decide::health::runtime::STANDS;
 use crate::model::{
-    Condition, ConditionType, Phase, PoolSpec, Request, RequestKey, SetCounts, SetPlace, SetRecord, after,
-    millis, slot_number,
+    Condition, ConditionType, PoolSpec, Request, RequestKey, SetCounts, SetPlace, SetRecord, after, millis,
+    slot_number,
 };
 use crate::ports::scale_sets::{JobMessage, JobNews, Message, Statistics};
-use crate::yard::{Yard, gives_back};
+use crate::yard::{SlotsOfSet, Yard};
 
 /// Most slots that are made in one transaction.
 const MOST_AT_ONCE: u32 = 50;
@@ -64,23 +64,19 @@ impl Slots {
     /// Collects the slots of all sets, by the place and the number of each set.
     #[must_use]
     pub fn all(yard: &Yard) -> BTreeMap<(SetPlace, u64), Self> {
-        let mut all: BTreeMap<(SetPlace, u64), Self> = BTreeMap::new();
-        for (key, request) in yard.requests().filter(|(_, request)| request.is_slot()) {
-            let Some(set) = key.set() else { continue };
-            let slots = all.entry((SetPlace::repository(&key.repository), set)).or_default();
-            slots.class.clone_from(&request.intent.resource_class);
-            slots.highest = slots.highest.max(slot_number(key).unwrap_or(0));
-            if request.phase() == Phase::Failed {
-                slots.failed_at = slots.failed_at.max(request.updated_at);
-            }
-            if !gives_back(request) {
-                slots.open.push(slot(yard, key, request));
-            }
+        yard.slots().map(|(set, slots)| (set.clone(), Self::of(yard, slots))).collect()
+    }
+
+    fn of(yard: &Yard, slots: &SlotsOfSet) -> Self {
+        let last = slots.last();
+        let class = last.and_then(|(_, key)| yard.request(key)).map(|last| &last.intent.resource_class);
+        let open = slots.open().filter_map(|key| Some(slot(yard, key, yard.request(key)?)));
+        Self {
+            open: open.collect(),
+            failed_at: slots.failed_at(),
+            class: class.cloned().unwrap_or_default(),
+            highest: last.map_or(0, |(number, _)| number),
         }
-        for slots in all.values_mut() {
-            slots.open.sort_by_key(|slot| slot_number(&slot.key));
-        }
-        all
     }
 
     /// Adds slots that were made and that the yard does not show yet: it hears of a write a little later, and another

@@ -81,6 +81,7 @@ impl Yard {
         tally(classes, arn, &old, false, dirty);
         boots(classes, Some(&old), &tracked.instance, now);
         self.brakes.sees(Some(&old), &tracked.instance, now.wall);
+        self.sums.machine(Some(&old), Some(&tracked.instance));
         tally(classes, arn, &tracked.instance, true, dirty);
         risks(classes, tracked);
         spoke(classes, &old.facts.resource_class, spoke_at, None);
@@ -97,6 +98,7 @@ impl Yard {
     fn instance_appears(&mut self, arn: &InstanceArn, new: Instance, now: &Now, dirty: &mut BTreeSet<Unit>) {
         boots(&mut self.classes, None, &new, now);
         self.brakes.sees(None, &new, now.wall);
+        self.sums.machine(None, Some(&new));
         tally(&mut self.classes, arn, &new, true, dirty);
         self.arrived(&new);
         let arn = new.facts.instance_arn.clone();
@@ -117,6 +119,7 @@ impl Yard {
     /// Removes a machine whose record is gone; its agent's record may remain.
     fn instance_disappears(&mut self, arn: &InstanceArn, dirty: &mut BTreeSet<Unit>) {
         let Some(old) = self.instances.swap_remove(arn) else { return };
+        self.sums.machine(Some(&old.instance), None);
         tally(&mut self.classes, arn, &old.instance, false, dirty);
         spoke(&mut self.classes, &old.instance.facts.resource_class, old.spoke_at(), None);
         self.ids.swap_remove(&old.instance.facts.instance_id);

@@ -101,6 +101,7 @@ impl Yard {
         };
         let new = self.requests.get(key).map(|asked| &asked.request);
         count_open(&mut self.open, old.as_ref(), new);
+        self.sums.request(key, old.as_ref(), new);
         old
     }
 

@@ -65,7 +65,7 @@ impl Known {
     /// Collects the loop's records; of unreadable ones, their keys.
     pub(crate) fn of(yard: &Yard) -> Self {
         let mut known = Self::default();
-        known.repositories.extend(yard.requests().map(|(_, request)| request.id.repository.clone()));
+        known.repositories.extend(yard.repositories().cloned());
         let pools = yard.classes().filter_map(|(_, class)| class.pool.as_ref());
         let adopted = pools.filter_map(|pool| pool.status.runner.adopted.as_ref());
         known.versions.extend(adopted.map(|package| package.version.clone()));

@@ -11,19 +11,12 @@ use crate::decide::{Change, Planned, effective_in, first_end};
 use crate::explain::{self, SetReport};
 use crate::metrics::OTHER;
 use crate::model::history::MachineLine;
-use crate::model::{ClassName, ConditionType, Event, EventType, Instance, Life, Phase, Pool, Request, State};
+use crate::model::{
+    ClassName, ConditionType, Event, EventType, Instance, Life, Phase, Place, Pool, Request, State,
+};
 use crate::yard::{BackoffKind, Class};
 
 use super::Loop;
-
-/// Counts of the yard's requests.
-#[derive(Default)]
-struct RequestCounts<'a> {
-    /// The number of requests of each class in each phase.
-    phases: BTreeMap<(&'a str, Phase), usize>,
-    /// The acceptance of the oldest waiting request of each class.
-    oldest: BTreeMap<&'a str, Timestamp>,
-}
 
 impl Loop {
     /// Counts the changes of an action.
@@ -167,8 +160,11 @@ impl Loop {
         let pools = self.yard.classes().filter_map(|(_, class)| class.pool.as_ref());
         metrics.runner_held_back(pools.filter(|pool| pool.status.runner.held_back.is_some()).count());
         metrics.failed_cleanups(self.yard.failed_clean_ups(self.ports.clock.now()));
-        let mut counts = self.count_requests();
-        let ending = self.ends();
+        let now = self.ports.clock.now();
+        let grace = SignedDuration::try_from(self.policy.timing.grace).unwrap_or(SignedDuration::MAX);
+        metrics.over_threshold(self.yard.over_deadline(now, grace));
+        let counts = self.yard.phases().map(|(class, phase, count)| ((class, phase), count));
+        let mut counts: BTreeMap<(&str, Phase), usize> = counts.collect();
         let mut sets: BTreeMap<ClassName, Vec<SetReport>> = BTreeMap::new();
         for set in explain::sets(&self.yard) {
             sets.entry(set.resource_class.clone()).or_default().push(set);
@@ -178,69 +174,34 @@ impl Loop {
                 metrics.forget(name);
                 continue;
             }
-            self.gauge_class(name, class, ending.get(name).copied().unwrap_or(0));
+            self.gauge_class(name, class);
             metrics.sets(name, sets.get(name).map_or(&[], Vec::as_slice));
             for phase in Phase::ALL {
-                let n = counts.phases.remove(&(name.as_str(), *phase)).unwrap_or(0);
+                let n = counts.remove(&(name.as_str(), *phase)).unwrap_or(0);
                 metrics.requests(name.as_str(), *phase, n);
             }
-            metrics.oldest_waiting(name.as_str(), counts.oldest.get(name.as_str()).copied());
+            metrics.oldest_waiting(name.as_str(), self.yard.oldest_waiting(name.as_str()));
         }
         // Requests of classes that do not exist.
         for phase in Phase::ALL {
-            let n = counts.phases.iter().filter(|((_, of), _)| of == phase).map(|(_, n)| n).sum();
+            let n = counts.iter().filter(|((_, of), _)| of == phase).map(|(_, n)| n).sum();
             metrics.requests(OTHER, *phase, n);
         }
     }
 
-    fn gauge_class(&self, name: &ClassName, class: &Class, ending: usize) {
+    fn gauge_class(&self, name: &ClassName, class: &Class) {
         let metrics = &self.ports.metrics;
         metrics.class(name);
         for state in State::ALL.iter().filter(|state| state.live()) {
             metrics.instances(name, *state, class.counts.get(state).copied().unwrap_or(0) as usize);
         }
-        metrics.instances(name, State::Terminated, ending);
+        let ending = class.kinds().filter(|(kind, _)| kind.place == Place::Terminated);
+        metrics.instances(name, State::Terminated, ending.map(|(_, count)| count as usize).sum());
         let now = self.ports.clock.now();
         let desired = class.pool.as_ref().map_or(0, |pool| effective_in(class, pool, now).desired);
         metrics.pool_desired(name, desired as usize);
         let (max, paused) = class.pool.as_ref().map_or((0, false), |pool| (pool.spec.max, pool.spec.paused));
         metrics.pool_bounds(name, max as usize, paused);
         metrics.shares(name, explain::shares(&self.yard, self.now(), name));
-    }
-
-    /// Counts the requests.
-    fn count_requests(&self) -> RequestCounts<'_> {
-        let mut counts = RequestCounts::default();
-        self.yard.requests().for_each(|(_, request)| counts.count(request));
-        counts
-    }
-
-    /// Counts ending machines by class, and sets the gauge of machines past their threshold.
-    fn ends(&self) -> BTreeMap<&ClassName, usize> {
-        let mut ending: BTreeMap<&ClassName, usize> = BTreeMap::new();
-        let mut late = 0;
-        let now = self.ports.clock.now();
-        let grace = SignedDuration::try_from(self.policy.timing.grace).unwrap_or(SignedDuration::MAX);
-        for tracked in self.yard.instances() {
-            let instance = &tracked.instance;
-            late += usize::from(instance.threshold.is_some_and(|t| now.duration_since(t.at) > grace));
-            if matches!(instance.life, Life::Terminated { gone_at: None, .. }) {
-                *ending.entry(&instance.facts.resource_class).or_default() += 1;
-            }
-        }
-        self.ports.metrics.over_threshold(late);
-        ending
-    }
-}
-
-impl<'a> RequestCounts<'a> {
-    fn count(&mut self, request: &'a Request) {
-        let class = request.intent.resource_class.as_str();
-        *self.phases.entry((class, request.phase())).or_default() += 1;
-        let waiting = matches!(request.phase(), Phase::Pending | Phase::Fulfilling);
-        if let Some(since) = request.status.accepted_at.filter(|_| waiting) {
-            let first = self.oldest.entry(class).or_insert(since);
-            *first = since.min(*first);
-        }
     }
 }
