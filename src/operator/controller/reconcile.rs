@@ -194,7 +194,7 @@ impl Loop {
                     let news = inputs.runner.borrow_and_update().clone();
                     self.runner_news(news);
                 }
-                Some(ask) = inputs.runs.recv() => drop(ask.send(runs::Known::of(&self.yard))),
+                Some(ask) = inputs.runs.recv() => drop(ask.send(runs::News::of(&mut self.yard))),
                 Some(ask) = inputs.sets.recv() => drop(ask.send(sets::Known::of(&self.yard))),
                 Some(done) = self.tasks.actions.join_next() => self.finished(done),
                 Some(news) = inputs.seen.recv() => self.take_in(news),

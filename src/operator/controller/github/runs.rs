@@ -33,7 +33,8 @@ use queued::Seen;
 use schedule::{Look, Schedule, TICK, interval, is_scarce};
 use unfinished::{Held, Unfinished, held};
 
-pub(crate) use known::{Ask, Known};
+use known::Known;
+pub(crate) use known::{Ask, News};
 
 /// The minimum interval between two questions to the loop.
 const KNOWN: Duration = Duration::from_secs(5);
@@ -114,8 +115,8 @@ impl RunWatch {
             }
             let now = self.clock.elapsed();
             if now >= fresh_until {
-                let Some(answer) = self.ask_loop().await else { return };
-                known = answer;
+                let Some(news) = self.ask_loop().await else { return };
+                known.learn(news);
                 fresh_until = now + KNOWN.min(self.duties.every);
                 self.list_repositories(&known).await;
                 schedule.follow(self.looks(&known), self.duties.every, now);
@@ -147,7 +148,7 @@ impl RunWatch {
         }
     }
 
-    async fn ask_loop(&self) -> Option<Known> {
+    async fn ask_loop(&self) -> Option<News> {
         let (ask, answer) = oneshot::channel();
         self.ask.send(ask).await.ok()?;
         answer.await.ok()

@@ -92,7 +92,7 @@ fn start(
                 let pool = Pool { spec: spec.clone(), ..empty_pool() };
                 yard.observe(Observation::Record(pool.key(), Some(pool.to_item())), &now);
             }
-            let _ = answer.send(Known::of(&yard));
+            let _ = answer.send(News::of(&mut yard));
         }
     });
     let shutdown = CancellationToken::new();
