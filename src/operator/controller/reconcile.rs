@@ -14,7 +14,7 @@ use crate::decide::{Effect, Planned, Policy, Role};
 use crate::model::Lease;
 use crate::ports::{Machine, StoreError};
 use crate::status::Health;
-use crate::yard::{Now, Observation, Unit, Yard};
+use crate::yard::{Observation, Unit, Yard};
 
 use super::execute::{Executor, Failure, Outcome, Receipts, Unsettled};
 use super::timers::Timers;
@@ -31,7 +31,10 @@ mod history;
 mod intake;
 mod judge;
 mod metrics;
+#[cfg(test)]
+mod resync_tests;
 mod roles;
+mod slices;
 mod sources;
 mod state;
 mod stuck;
@@ -39,6 +42,7 @@ mod tasks;
 mod units;
 
 use concurrency::ConcurrencyLimits;
+use slices::Slices;
 use sources::{BackgroundTasks, Inputs};
 use state::{Listing, Measures, Postponed, Reads, Reported};
 use tasks::Tasks;
@@ -67,7 +71,10 @@ struct Loop {
     backlog: Backlog,
     health: Arc<Health>,
     yard: Yard,
+    /// Units to be judged now.
     dirty: BTreeSet<Unit>,
+    /// Units to be judged in slices, after those.
+    slices: Slices,
     timers: Timers,
     role: Role,
     lease: ordered_watch::Receiver<Option<u64>>,
@@ -145,6 +152,7 @@ impl Loop {
             health,
             yard: Yard::default(),
             dirty: BTreeSet::new(),
+            slices: Slices::default(),
             timers: Timers::default(),
             role: Role { lease: None },
             lease,
@@ -164,15 +172,16 @@ impl Loop {
         self.tasks
     }
 
-    /// Runs the turns of the loop. Each turn decides dirty units, waits for an event and takes in all events that are
-    /// ready. No source is drained alone, so a busy one does not starve the others.
+    /// Runs the turns of the loop. Each turn decides the dirty units and one slice of the others, waits for an event
+    /// unless there are more slices, and takes in all events that are ready. No source is drained alone, so a busy one
+    /// does not starve the others.
     async fn turn(&mut self, inputs: &mut Inputs, shutdown: &CancellationToken) {
         let mut gauges = tokio::time::interval(GAUGES);
         loop {
-            self.settle();
+            self.settle_with_slice();
             let now = self.ports.clock.elapsed();
             self.health.turned(now);
-            let wait = self.timers.next().map(|at| at.saturating_sub(now));
+            let wait = self.wait(now);
             let classes = self.yard.classes().count();
             tokio::select! {
                 biased;
@@ -198,7 +207,7 @@ impl Loop {
                 Some(ask) = inputs.sets.recv() => drop(ask.send(sets::Known::of(&self.yard))),
                 Some(done) = self.tasks.actions.join_next() => self.finished(done),
                 Some(news) = inputs.seen.recv() => self.take_in(news),
-                () = tokio::time::sleep(wait.unwrap_or(LONGEST_SLEEP)) => {}
+                () = slices::sleep(wait) => {}
             }
             self.catch_up(inputs);
             if self.listing.refused.is_some() {
@@ -223,7 +232,7 @@ impl Loop {
             self.take_in(news);
         }
         let due = self.timers.due(self.ports.clock.elapsed());
-        self.dirty.extend(due);
+        self.slices.extend(due);
     }
 
     fn finished(&mut self, done: Result<Done, JoinError>) {
@@ -231,10 +240,6 @@ impl Loop {
             Ok(done) => self.finish(done),
             Err(error) => tracing::error!(%error, "action task panicked"),
         }
-    }
-
-    fn now(&self) -> Now {
-        Now { wall: self.ports.clock.now(), mono: self.ports.clock.elapsed(), seen: self.reads.seen }
     }
 
     /// Takes in the machines listed by the provider. The reasons of ended machines come before their states, so that an
@@ -255,10 +260,10 @@ impl Loop {
     /// - A standby starts no action of the leader's, and any other only when it was due for [`STAND_BY`].
     /// - A recently failed action is not started again before its pause is over.
     /// - A judgement that panics affects only its unit.
-    /// - A unit with remaining work is dirty, has a timer, or is queued for a slot.
+    /// - A unit with remaining work is dirty, in a later slice, has a timer, or is queued for a slot.
     ///
     /// # Assumes
-    /// Every change of the yard adds the affected units to `dirty`.
+    /// Every change of the yard marks the affected units.
     fn settle(&mut self) {
         // Records of a newer program are as unreadable to this one as broken ones.
         let newer = self.yard.newer.len();
@@ -270,6 +275,7 @@ impl Loop {
         // Units that waited for a slot come first; otherwise a class that is always dirty would take every freed slot.
         while let Some(unit) = self.concurrency.next().or_else(|| self.dirty.pop_first()) {
             self.dirty.remove(&unit);
+            self.slices.remove(&unit);
             let now = self.now();
             let Some(plan) = self.judge(&unit) else { continue };
             self.planned(&unit, &plan);

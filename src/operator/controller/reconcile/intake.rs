@@ -46,11 +46,12 @@ impl Loop {
         let away = self.yard.github_down.len();
         let dirty = self.yard.observe(seen, &now);
         if self.yard.github_down.len() < away {
-            self.dirty.extend(self.postponed.backoffs.github_is_back(now.mono));
+            let units = self.postponed.backoffs.github_is_back(now.mono);
+            self.mark(units.into_iter().collect());
         }
         dirty.iter().for_each(|unit| self.offer_lines(unit));
         self.offer_news(known);
-        self.dirty.extend(dirty);
+        self.mark(dirty);
         if let Some(pool) = class.and_then(|class| self.yard.pool(&class)) {
             self.tasks.spawn_long(report_refusal(self.ports.compute.clone(), pool.spec.clone()));
         }
@@ -237,11 +238,14 @@ impl Loop {
         }
     }
 
-    fn listed(&mut self, mut keys: BTreeSet<RecordId>) {
+    pub(super) fn listed(&mut self, mut keys: BTreeSet<RecordId>) {
         let Some((begun, also)) = self.listing.in_flight.take() else { return };
         keys.extend(also);
         if self.yard.listed.is_none() {
             tracing::info!("the table is listed, working");
+            // Every record of the list is new.
+            let units = std::mem::take(&mut self.dirty);
+            self.mark(units);
         }
         self.observe(Observation::Listed(begun, keys));
         let now = self.ports.clock.elapsed();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::decide::{Context, Plan};
 use crate::process::panics;
-use crate::yard::{Observation, Unit};
+use crate::yard::{Now, Observation, Unit};
 
 use super::Loop;
 
@@ -13,6 +13,10 @@ use super::Loop;
 const LEFT_ALONE: Duration = Duration::from_secs(60);
 
 impl Loop {
+    pub(super) fn now(&self) -> Now {
+        Now { wall: self.ports.clock.now(), mono: self.ports.clock.elapsed(), seen: self.reads.seen }
+    }
+
     /// Returns the plan for a unit; `None` if it is skipped.
     pub(super) fn judge(&mut self, unit: &Unit) -> Option<Plan> {
         let now = self.now();

@@ -29,6 +29,7 @@ impl Loop {
                 self.listing.taken = None;
             }
         }
-        self.dirty.extend(self.yard.units());
+        let units = self.yard.units();
+        self.mark(units);
     }
 }
