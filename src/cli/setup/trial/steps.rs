@@ -71,8 +71,8 @@ pub(super) struct Steps {
 impl Steps {
     /// Records a step the first time it is seen. A warm machine booted before the trial.
     pub(super) fn reached(&mut self, step: Step, at: Duration) {
-        let booting = matches!(step, Step::AgentSpeaks | Step::Booted);
-        if !(self.warm && booting) && !self.reached.iter().any(|(before, _)| *before == step) {
+        let booted_before = self.warm && matches!(step, Step::AgentSpeaks | Step::Booted);
+        if !booted_before && !self.reached.iter().any(|(before, _)| *before == step) {
             self.reached.push((step, at));
         }
     }
