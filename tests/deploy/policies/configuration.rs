@@ -58,6 +58,8 @@ fn every_file_is_of_a_kind_that_is_checked_and_can_be_read() {
             None if path.ends_with("actions/programs") => programs(&text),
             // `.ci/docs` and the release's scripts read it: comments, and a repository.
             None if path.ends_with("release/owner") => Ok(()),
+            // The tests of `check-workflow` read every line of it.
+            None if path.ends_with("packer/tools") => Ok(()),
             other => Err(format!("nobody checks files of kind {other:?}")),
         };
         assert_eq!(read, Ok(()), "{}", path.display());
