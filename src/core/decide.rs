@@ -19,6 +19,7 @@ mod request;
 mod runs;
 mod schedule;
 pub mod sizing;
+mod statement;
 
 pub use crate::decide::plan::effect::{Change, Effect, Step};
 pub use crate::decide::plan::planned::{Note, Planned, PlannedEvent};

@@ -16,6 +16,7 @@ pub mod memory_queue;
 pub mod model;
 pub mod ports;
 pub mod redact;
+pub mod statement;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod yard;

@@ -15,6 +15,7 @@ pub use machine::agent::{
     Agent, Interruption, InterruptionAction, JobReport, Rebalance, RetireReport, RunnerTrouble, TroubleKind,
 };
 pub use machine::ahead::{Ahead, AheadReport};
+pub use machine::claim_proof::{ClaimEnd, ClaimProof, ClaimRunner, CleaningItem, Finding};
 pub(crate) use machine::console::says_why;
 pub use machine::console::{console_lines, last_console_line};
 pub use machine::hold::{Hold, MAX_HOLD_SECONDS};

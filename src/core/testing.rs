@@ -43,6 +43,7 @@ pub(crate) fn a_minute_each() -> Policy {
         watches_runs: false,
         inventory: false,
         rebalance: Rebalance::Last,
+        statements: false,
     }
 }
 
@@ -320,6 +321,7 @@ impl Scene {
             watches_runs: false,
             inventory: true,
             rebalance: Rebalance::Last,
+            statements: false,
         };
         let now = Now { wall: start(), mono: secs(10_000), seen: secs(10_000) };
         let mut scene = Self { yard: Yard::default(), policy, now, role: Role { lease: Some(4) } };

@@ -142,6 +142,7 @@ impl Settings {
             watches_runs: github && self.github.run_poll.is_some(),
             inventory,
             rebalance: self.rebalance,
+            statements: false,
         }
     }
 }

@@ -33,7 +33,7 @@ pub fn load(lines: impl IntoIterator<Item = HistoryLine>, from: Timestamp, to: T
                     Failure { at, class, usage, code },
                 );
             }
-            HistoryLine::Event(_) => (),
+            HistoryLine::Statement(_) | HistoryLine::Event(_) => (),
         }
     }
     let (Some(first), Some(_)) = (arrivals.keys().next(), arrivals.keys().next_back()) else { return None };

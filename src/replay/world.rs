@@ -198,6 +198,7 @@ fn policy(sharing: YardSharing) -> Policy {
         watches_runs: true,
         inventory: false,
         rebalance: Rebalance::Last,
+        statements: false,
     }
 }
 

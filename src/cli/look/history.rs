@@ -263,7 +263,10 @@ pub(crate) async fn events(
     }
     let event = |line| match line {
         HistoryLine::Event(event) => Some(Event::to_item(&event)),
-        HistoryLine::Request(_) | HistoryLine::Machine(_) | HistoryLine::LaunchFailure(_) => None,
+        HistoryLine::Request(_)
+        | HistoryLine::Machine(_)
+        | HistoryLine::LaunchFailure(_)
+        | HistoryLine::Statement(_) => None,
     };
     Ok(read(&found).into_iter().filter_map(event).collect())
 }

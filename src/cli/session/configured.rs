@@ -40,6 +40,7 @@ pub(crate) fn policy(file: Option<&PathBuf>, table: &TableName) -> CliResult<Pol
             || config.github.as_ref().is_some_and(|github| github.watch.run_poll.is_some()),
         inventory: false,
         rebalance: config.rebalance,
+        statements: false,
     })
 }
 

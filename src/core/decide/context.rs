@@ -29,6 +29,8 @@ pub struct Policy {
     pub inventory: bool,
     /// The policy for machines at risk (`interruptions.rebalance`).
     pub rebalance: Rebalance,
+    /// Whether statements about claims are signed; then the records keep what those say.
+    pub statements: bool,
 }
 
 impl Policy {

@@ -15,6 +15,7 @@ use crate::ports::MachineState;
 use crate::decide::context::Context;
 use crate::decide::health::{beats, unread};
 use crate::decide::packages::Packages;
+use crate::decide::statement;
 use crate::decide::{Note, Plan, Planned, Step, WaitReason};
 use crate::yard::Tracked;
 
@@ -149,7 +150,7 @@ impl<'a> MachineView<'a> {
 
     fn step(&self, cause: Cause, change: impl FnOnce(&mut Instance)) -> Step<Instance> {
         let now = self.cx.now.wall;
-        let step = Step::of(self.instance, now, |next| {
+        let mut step = Step::of(self.instance, now, |next| {
             if let Some(delivered) = self.cx.yard.delivered {
                 next.forget(delivered);
             }
@@ -162,6 +163,9 @@ impl<'a> MachineView<'a> {
             }
             next.threshold = self.deadline(next);
         });
+        if self.cx.policy.statements {
+            statement::keep_end(&mut step, self.tracked.agent.as_ref());
+        }
         debug_assert!(
             legal(step.before.place(), cause, step.after.place()),
             "{:?} -> {:?} for {cause:?} is not in the table",

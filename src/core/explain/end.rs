@@ -101,11 +101,7 @@ mod tests {
 
     #[test]
     fn a_machine_that_ended_under_a_run_says_which() {
-        let span = |activity| PastSpan {
-            activity,
-            from: at(-9),
-            request: Some(crate::model::Request::key_of(&ask("7"))),
-        };
+        let span = |activity| PastSpan::new(activity, at(-9), Some(crate::model::Request::key_of(&ask("7"))));
         let after = |activity| {
             let built = machine("i-1").ended(Reason::Vanished).with(|i| i.spans = vec![span(activity)]);
             told(built)

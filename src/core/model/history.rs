@@ -8,13 +8,14 @@ use serde::{Deserialize, Serialize};
 use super::launch::{Launch, LaunchPhase};
 use super::request::{Phase, ReleasedBy, Request};
 use crate::model::machine::agent::JobReport;
+use crate::model::machine::claim_proof::ClaimEnd;
 use crate::model::machine::instance::Instance;
 use crate::model::machine::life::Life;
 use crate::model::pool::selector::InstanceTypes;
 use crate::model::record::event::Event;
 use crate::model::record::identity::RecordId;
 use crate::model::record::ids::{
-    ClassName, InstanceArn, InstanceId, LaunchId, Repository, RequestKey, RequestName, RunId,
+    ClaimId, ClassName, InstanceArn, InstanceId, LaunchId, Repository, RequestKey, RequestName, RunId,
 };
 use crate::model::record::state::{Reason, UsageClass};
 
@@ -22,8 +23,9 @@ mod spans;
 mod stored;
 
 pub use crate::model::machine::span::{Activity, MOST_PAST_SPANS, PastSpan};
+use spans::Stretch;
 pub(crate) use stored::item_of;
-pub use stored::{SHARDS, day_of, days, event_partitions, events_of, partitions};
+pub use stored::{SHARDS, day_of, days, event_partitions, events_of, partitions, statements_of};
 
 /// One line of the history.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,6 +38,8 @@ pub enum HistoryLine {
     Machine(MachineLine),
     /// A launch that brought no machine.
     LaunchFailure(LaunchFailureLine),
+    /// A signed statement about a claim.
+    Statement(StatementLine),
     /// An event, as it was reported to people when it happened.
     Event(Event),
 }
@@ -178,6 +182,31 @@ pub struct Ended {
     pub reason: Reason,
 }
 
+/// A claim that is over, as the record of its machine tells it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndedClaim {
+    /// The stretch of the machine's life that contains it.
+    pub line: MachineLine,
+    /// The trust domain that the machine was of before; none where it is not known, empty where it was nobody's.
+    pub domain_before: Option<String>,
+    /// What the record keeps of its end.
+    pub end: ClaimEnd,
+}
+
+/// A signed statement about a claim.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StatementLine {
+    /// The request that the claim served.
+    pub request: RecordId,
+    /// The claim.
+    pub claim_id: ClaimId,
+    /// When the stretch of the machine's life that contains the claim was over.
+    pub at: Timestamp,
+    /// The envelope, as text: whoever passes it on changes no byte.
+    pub envelope: String,
+}
+
 /// A launch that brought no machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -214,6 +243,7 @@ impl HistoryLine {
             Self::Request(line) => line.ended_at,
             Self::Machine(line) => line.to(),
             Self::LaunchFailure(line) => line.at,
+            Self::Statement(line) => line.at,
             Self::Event(event) => event.at,
         }
     }
@@ -267,6 +297,11 @@ fn reason(request: &Request) -> Option<String> {
 impl MachineLine {
     /// Lists the completed stretches of a machine, as far as its record still has them, in order.
     pub fn over(instance: &Instance) -> Vec<Self> {
+        Self::completed(instance).map(|(line, _)| line).collect()
+    }
+
+    /// Iterates over the completed stretches with what the record has of their claims.
+    fn completed(instance: &Instance) -> impl Iterator<Item = (Self, Stretch)> {
         let gone = match instance.life {
             Life::Terminated { reason, gone_at: Some(at) } => Some((reason, at)),
             Life::Terminated { gone_at: None, .. }
@@ -275,14 +310,11 @@ impl MachineLine {
             | Life::Running { .. }
             | Life::Idle { .. } => None,
         };
-        spans::over(instance, gone.map(|(_, at)| at))
-            .into_iter()
-            .map(|spans| {
-                let line = Self::stretch(instance, spans);
-                let ended = gone.filter(|_| line.spans.iter().any(|span| span.activity == Activity::Ending));
-                Self { ended: ended.map(|(reason, _)| Ended { at: line.to(), reason }), ..line }
-            })
-            .collect()
+        spans::over(instance, gone.map(|(_, at)| at)).into_iter().map(move |mut stretch| {
+            let line = Self::stretch(instance, std::mem::take(&mut stretch.spans));
+            let ended = gone.filter(|_| line.spans.iter().any(|span| span.activity == Activity::Ending));
+            (Self { ended: ended.map(|(reason, _)| Ended { at: line.to(), reason }), ..line }, stretch)
+        })
     }
 
     /// Returns the stretch that a machine is in, until now; none for a machine that is gone.
@@ -326,6 +358,21 @@ impl MachineLine {
             let instance_id = self.instance_id.clone();
             Some((span.request.as_ref()?, Got { instance_id, warm, claimed_at: Some(span.from) }))
         })
+    }
+}
+
+impl EndedClaim {
+    /// Lists the claims of a machine that are over and whose end its record keeps, in order.
+    pub fn over(instance: &Instance) -> Vec<Self> {
+        let claim = |(line, stretch): (MachineLine, Stretch)| {
+            Some(Self { line, domain_before: stretch.before, end: *stretch.claim? })
+        };
+        MachineLine::completed(instance).filter_map(claim).collect()
+    }
+
+    /// Returns the request that the claim served.
+    pub fn request(&self) -> Option<&RecordId> {
+        self.line.spans.iter().rev().find_map(|span| span.request.as_ref())
     }
 }
 

@@ -47,6 +47,7 @@ pub(crate) fn policy() -> Policy {
         watches_runs: false,
         inventory: false,
         rebalance: runyard_core::model::Rebalance::Last,
+        statements: false,
     }
 }
 

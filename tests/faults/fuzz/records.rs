@@ -54,6 +54,7 @@ fn judged(item: &Item, beside: &[Item]) {
         watches_runs: false,
         inventory: true,
         rebalance: runyard_core::model::Rebalance::Last,
+        statements: true,
     };
     let mut yard = Yard::default();
     for item in beside.iter().chain([item]) {

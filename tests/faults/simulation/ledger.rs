@@ -165,7 +165,10 @@ impl Shelf {
 fn of_machine(line: HistoryLine) -> Option<MachineLine> {
     match line {
         HistoryLine::Machine(line) => Some(line),
-        HistoryLine::Request(_) | HistoryLine::LaunchFailure(_) | HistoryLine::Event(_) => None,
+        HistoryLine::Request(_)
+        | HistoryLine::LaunchFailure(_)
+        | HistoryLine::Statement(_)
+        | HistoryLine::Event(_) => None,
     }
 }
 
@@ -179,7 +182,10 @@ fn requests(laws: &Laws, truth: &Truth, begun: Timestamp, lines: &[HistoryLine])
         .iter()
         .filter_map(|line| match line {
             HistoryLine::Request(line) => Some(&line.request),
-            HistoryLine::Machine(_) | HistoryLine::LaunchFailure(_) | HistoryLine::Event(_) => None,
+            HistoryLine::Machine(_)
+            | HistoryLine::LaunchFailure(_)
+            | HistoryLine::Statement(_)
+            | HistoryLine::Event(_) => None,
         })
         .collect();
     let over = laws.requests().filter(|request| {

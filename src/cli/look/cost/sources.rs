@@ -32,7 +32,7 @@ impl Lines {
         match line {
             HistoryLine::Machine(line) => self.machines.push(line),
             HistoryLine::Request(line) => self.request(line),
-            HistoryLine::LaunchFailure(_) | HistoryLine::Event(_) => {}
+            HistoryLine::LaunchFailure(_) | HistoryLine::Statement(_) | HistoryLine::Event(_) => {}
         }
     }
 

@@ -11,6 +11,7 @@ use crate::decide::instance::lendable;
 use crate::decide::packages::Packages;
 use crate::decide::plan::reason;
 use crate::decide::request;
+use crate::decide::statement;
 use crate::decide::{Planned, RunnerConfig, Step};
 
 /// Most machines in one claim: together with the request, well within DynamoDB's 100 items per transaction.
@@ -32,7 +33,7 @@ pub(super) fn claim(
         .filter_map(|arn| cx.yard.instance(arn))
         .enumerate()
         .map(|(number, tracked)| {
-            let step = Step::of(&tracked.instance, now, |next| {
+            let mut step = Step::of(&tracked.instance, now, |next| {
                 if let Some(delivered) = cx.yard.delivered {
                     next.forget(delivered);
                 }
@@ -55,6 +56,9 @@ pub(super) fn claim(
                     next.public_key = tracked.agent.as_ref().and_then(|agent| agent.public_key.clone());
                 }
             });
+            if cx.policy.statements {
+                statement::keep_domain(&mut step);
+            }
             debug_assert!(
                 legal(step.before.place(), Cause::Claimed, step.after.place()),
                 "a claim is of a pooled machine"

@@ -100,7 +100,7 @@ fn a_released_request_has_the_cause_that_kept_its_machine_from_the_pool() {
         names(&[released.to_item(), built.instance.to_item()], &released.key(), &[])
     };
     assert_eq!(of(Reason::CleanupFailed, Vec::new()), ["left-behind"]);
-    let under = PastSpan { activity: Activity::Running, from: start(), request: Some(released.key()) };
+    let under = PastSpan::new(Activity::Running, start(), Some(released.key()));
     assert!(of(Reason::Vanished, vec![under]).is_empty(), "it was lost under the run, which went on");
 }
 

@@ -44,6 +44,12 @@ pub fn events_of(subject: &str, day: Date) -> (String, String) {
     (format!("events#{day}#{}", shard(subject)), format!("{subject}#event#"))
 }
 
+/// Returns the partition of the statements about the claims of a request's run, and the prefix of the sort keys of that
+/// request's own. It is the run's alone, so that a workflow can be allowed to read its own.
+pub fn statements_of(request: &RecordId) -> (String, String) {
+    (format!("statement#{}", request.pk()), format!("{}#", request.sk()))
+}
+
 /// Returns the partition of a day that a name belongs to: FNV-1a, which every program computes alike.
 fn shard(name: &str) -> u32 {
     let hash =
@@ -73,6 +79,10 @@ impl HistoryLine {
             }
             Self::Machine(line) => ("machine", format!("{}#{:.3}", line.instance_id, line.from())),
             Self::LaunchFailure(line) => ("launch", format!("{}#{}", line.launch_id, line.attempt)),
+            Self::Statement(line) => {
+                let (pk, prefix) = statements_of(&line.request);
+                return Key::new(pk, format!("{prefix}{}", line.claim_id));
+            }
             Self::Event(event) => {
                 let (pk, prefix) = events_of(&event.subject, day_of(event.at));
                 return Key::new(pk, format!("{prefix}{}", event.place));
@@ -101,7 +111,9 @@ impl HistoryLine {
                 let place = sk.split_once("#event#").map_or("", |(_, place)| place).to_owned();
                 Self::Event(Event { place, ..event })
             }
-            line @ (Self::Request(_) | Self::Machine(_) | Self::LaunchFailure(_)) => line,
+            line @ (Self::Request(_) | Self::Machine(_) | Self::LaunchFailure(_) | Self::Statement(_)) => {
+                line
+            }
         })
     }
 

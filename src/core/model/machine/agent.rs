@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::ahead::AheadReport;
+use super::claim_proof::ClaimProof;
 use super::keep::KeptDirectories;
 use crate::model::record::Record;
 use crate::model::record::field::FieldError;
@@ -105,6 +106,12 @@ fn known_trouble<'de, D: Deserializer<'de>>(from: D) -> Result<Option<RunnerTrou
     Ok(kind.parse().ok().map(|kind| RunnerTrouble { since, kind, words }))
 }
 
+/// Parses the report about a claim. One of another form is ignored, and leaves the record readable.
+fn known_proof<'de, D: Deserializer<'de>>(from: D) -> Result<Option<ClaimProof>, D::Error> {
+    let told = serde_json::Map::deserialize(from)?;
+    Ok(serde_json::from_value(told.into()).ok())
+}
+
 /// The agent's answer to the question whether its runner has a job. A runner without one is suspended for a while, so that
 /// none begins before GitHub has removed it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -194,6 +201,9 @@ pub struct Agent {
     /// The last job that began on a slot's machine.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "known_job")]
     pub job: Option<JobReport>,
+    /// Its report about the claim that ended last.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "known_proof")]
+    pub proof: Option<ClaimProof>,
     /// When it was last written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub updated_at: Option<Timestamp>,
@@ -227,6 +237,7 @@ impl Agent {
             runner_trouble: None,
             retire: None,
             job: None,
+            proof: None,
             updated_at: Some(now),
         }
     }
@@ -235,6 +246,11 @@ impl Agent {
     /// still show the job of the one before.
     pub fn job_of(&self, claim: &ClaimId) -> Option<&JobReport> {
         self.job.as_ref().filter(|_| self.signal_claim_id.as_deref() == Some(claim.as_str()))
+    }
+
+    /// Returns its report about this claim, if it has made one.
+    pub fn proof_of(&self, claim: &ClaimId) -> Option<&ClaimProof> {
+        self.proof.as_ref().filter(|proof| proof.claim_id == claim.as_str())
     }
 
     /// Returns its signal for this claim, if it has one.

@@ -4,6 +4,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::claim_proof::ClaimEnd;
 use super::transition::Place;
 use crate::model::record::identity::RecordId;
 use crate::model::record::state::words;
@@ -53,6 +54,7 @@ impl Activity {
 
 /// A completed span, as the instance record stores it: it ends where the next one begins.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct PastSpan {
     /// The machine's activity.
     pub activity: Activity,
@@ -61,6 +63,19 @@ pub struct PastSpan {
     /// The request that it served; absent where it is that of the span before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<RecordId>,
+    /// The trust domain that the machine was of, in a span that a claim ended; absent where no statement is made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trust_domain: Option<String>,
+    /// The end of the claim whose last span this is; absent where no statement is made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claim: Option<Box<ClaimEnd>>,
+}
+
+impl PastSpan {
+    /// Creates a span with nothing for a statement.
+    pub const fn new(activity: Activity, from: Timestamp, request: Option<RecordId>) -> Self {
+        Self { activity, from, request, trust_domain: None, claim: None }
+    }
 }
 
 /// Most spans that a record keeps while the history table does not take them, 16 claims; the oldest stretch is dropped
@@ -90,7 +105,7 @@ pub(crate) fn present(
 ) -> Option<PastSpan> {
     let activity = Activity::of(place)?;
     let request = served(place, request).filter(|request| Some(*request) != last_served(past));
-    Some(PastSpan { activity, from, request: request.cloned() })
+    Some(PastSpan::new(activity, from, request.cloned()))
 }
 
 /// Stores a completed span.

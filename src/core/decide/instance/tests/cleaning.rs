@@ -88,7 +88,7 @@ fn a_drained_machine_serves_its_run_and_ends_when_it_is_clean() {
 /// Adds machines that ended after jobs of `acme/web`, each at another moment before now, in seconds.
 fn failed_before(scene: &mut Scene, failed: &[(Reason, i64)]) {
     for (number, (reason, before)) in failed.iter().enumerate() {
-        let cleaned = PastSpan { activity: Activity::Cleaning, from: at(-before - 60), request: None };
+        let cleaned = PastSpan::new(Activity::Cleaning, at(-before - 60), None);
         let built = machine(&format!("i-{}", number + 10)).cleaning(&ask("7")).ended(*reason);
         scene.add(built.with(|i| (i.state_since, i.spans) = (at(-before), vec![cleaned])));
     }
