@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use runyard_core::model::{ClaimId, KeptDirectories, RunnerPackage};
+use runyard_core::model::{ClaimId, ClaimProof, KeptDirectories, RunnerPackage};
 use runyard_core::ports::Clock;
 use tokio::process::Child;
 
@@ -26,6 +26,7 @@ pub use self::isolation::Isolation;
 use self::jail::StandingJail;
 pub use self::jail::{Jail, NO_JAIL, WORD as JAIL, enter};
 pub use self::keep::{KeptStore, Promoted};
+use crate::host::clean::findings::Findings;
 pub use crate::host::clean::reach::written_to;
 pub use crate::host::clean::sweep::SweepPaths;
 use crate::host::files::layout::Layout;
@@ -110,6 +111,8 @@ pub struct HostSettings {
     pub variables: Vec<(String, String)>,
     /// The control group in which jobs are started, if the machine supports one.
     pub group: Option<JobGroup>,
+    /// The image that the machine was booted from, if it is known.
+    pub image: Option<String>,
     /// Whether orphaned processes become children of this process ([`adopt_orphans`]), so that none escapes.
     pub adopts_orphans: bool,
 }
@@ -141,6 +144,8 @@ pub struct Host {
     runner_jail: Mutex<Option<(ClaimId, StandingJail)>>,
     /// The last credentials that were passed to scripts; they are removed from the scripts' output.
     secrets: Mutex<VecDeque<String>>,
+    /// The results of the present or last clean-up.
+    findings: Findings,
 }
 
 /// Makes this process the parent of every orphaned process below it.
@@ -186,6 +191,7 @@ impl Host {
             next: Arc::default(),
             runner_jail: Mutex::default(),
             secrets: Mutex::default(),
+            findings: Findings::default(),
         })
     }
 
@@ -268,6 +274,10 @@ impl Executor for Host {
             .ok()
             .flatten()
             .unwrap_or_default()
+    }
+
+    fn proof(&self, claim: &ClaimId) -> ClaimProof {
+        self.reported(claim)
     }
 
     fn logs(&self) -> Written {

@@ -163,7 +163,7 @@ async fn serve(config: Config, path: &Path, ring: Ring) -> anyhow::Result<End> {
         Some(_) | None => None,
     };
     let known = match config.instance.clone() {
-        Some((id, arn)) => Machine { id, arn, watched: None },
+        Some((id, arn)) => Machine { id, arn, image: None, watched: None },
         None => tokio::select! {
             machine = Machine::ask(&endpoint, &config.table) => machine?,
             () = stop.cancelled() => return Ok(End::Stopped),
@@ -207,6 +207,7 @@ async fn serve(config: Config, path: &Path, ring: Ring) -> anyhow::Result<End> {
         stop: config.stop,
         variables: if own_machine { of_machine() } else { Vec::new() },
         group,
+        image: known.image,
         adopts_orphans: true,
     })?;
     let executor: Arc<dyn Executor> =
@@ -245,6 +246,8 @@ fn job_group(power: PowerOff) -> Option<JobGroup> {
 struct Machine {
     id: InstanceId,
     arn: InstanceArn,
+    /// The image that it was booted from.
+    image: Option<String>,
     /// The source of interruption notices, if EC2 may reclaim the machine.
     watched: Option<Arc<Metadata>>,
 }
@@ -267,7 +270,7 @@ impl Machine {
             LifeCycle::Spot => Some(metadata),
             LifeCycle::OnDemand => None,
         };
-        Ok(Self { id: identity.id, arn: identity.arn, watched })
+        Ok(Self { id: identity.id, arn: identity.arn, image: identity.image, watched })
     }
 }
 

@@ -170,7 +170,9 @@ impl RegistrationLoop {
                 // The obstacle that keeps a runner from listening can wait for the next heartbeat: it may be over by
                 // then.
                 let trouble = status.trouble.clone();
-                let changed = *status != AgentStatus { trouble, ..effects.status.clone() };
+                // So can the removal of a report that the operator has.
+                let proof = effects.status.proof.clone().or_else(|| status.proof.clone());
+                let changed = *status != AgentStatus { trouble, proof, ..effects.status.clone() };
                 *status = effects.status.clone();
                 changed
             });
@@ -202,9 +204,13 @@ impl RegistrationLoop {
                     }
                     let learns = outcome.tells_of_a_registration();
                     let keeps = outcome.changes_what_is_kept();
+                    let cleaned = outcome.is_of_a_clean_up();
                     let (now, chance) = (self.clock.elapsed(), chance(self.entropy.as_ref()));
                     let number = learns.then(|| self.executor.runner_id());
                     local = local.after_task(task.as_ref(), outcome, now, chance, number);
+                    if cleaned && let Some(claim) = local.claim_of(task.as_ref()) {
+                        local.prove(self.executor.proof(&claim));
+                    }
                     if keeps {
                         local.kept = self.executor.kept();
                     }

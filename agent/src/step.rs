@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use runyard_core::model::{
-    Agent, AgentKey, AheadReport, ClaimId, JobReport, KeptDirectories, RegistrationCredential,
+    Agent, AgentKey, AheadReport, ClaimId, ClaimProof, JobReport, KeptDirectories, RegistrationCredential,
     RemovalCredential, RetireReport, RunnerPackage, SealError, Signal, State,
 };
 
@@ -101,6 +101,8 @@ pub struct AgentStatus {
     pub retire: Option<RetireReport>,
     /// The last job of the claim, if that is of a slot.
     pub job: Option<JobReport>,
+    /// The report about the claim, once its clean-up is over and until its machine is in the pool.
+    pub proof: Option<ClaimProof>,
 }
 
 /// The output of the step.
@@ -174,6 +176,12 @@ fn claim_task(view: &View<'_>, orders: Option<&Orders>, local: &mut Local) -> Ta
             Some(served) => local.claim = Some(served),
             None => return Task::Idle,
         },
+    }
+    if orders.pooled
+        && let Some(served) = local.claim.as_mut().filter(|served| over(&served.stage))
+    {
+        // The operator has it.
+        served.proof = None;
     }
     let held = !orders.run.is_empty();
     if !held {
@@ -456,6 +464,7 @@ fn status(stored: &Stored, local: &Local) -> AgentStatus {
         trouble: served.and_then(trouble),
         retire: served.filter(|served| pursued(&served.stage)).and_then(retire::report),
         job: served.and_then(|served| served.job.as_ref()).map(|job| job.report.clone()),
+        proof: served.filter(|served| over(&served.stage)).and_then(|served| served.proof.clone()),
     }
 }
 

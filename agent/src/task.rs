@@ -6,8 +6,8 @@ use std::fmt;
 
 use async_trait::async_trait;
 use runyard_core::model::{
-    ClaimId, JobReport, Jobs, Keep, KeptDirectories, RegistrationCredential, RemovalCredential, Repository,
-    RunId, RunnerPackage, TroubleKind,
+    ClaimId, ClaimProof, JobReport, Jobs, Keep, KeptDirectories, RegistrationCredential, RemovalCredential,
+    Repository, RunId, RunnerPackage, TroubleKind,
 };
 use serde::{Deserialize, Serialize};
 
@@ -354,6 +354,28 @@ impl TaskOutcome {
         }
     }
 
+    /// Returns whether the outcome is that of a clean-up: what was proved is known afterwards.
+    pub const fn is_of_a_clean_up(&self) -> bool {
+        match self {
+            Self::Wiped | Self::Settled | Self::Unproved(_) => true,
+            Self::Booted(_)
+            | Self::Configured
+            | Self::Started(_)
+            | Self::Listening
+            | Self::Troubled(_)
+            | Self::Ended { .. }
+            | Self::Intruded
+            | Self::Began(_)
+            | Self::Admitted
+            | Self::Frozen { .. }
+            | Self::Lent
+            | Self::Renewed
+            | Self::Failed(_)
+            | Self::Stopped { .. }
+            | Self::Deregistered => false,
+        }
+    }
+
     /// Returns whether a runner ended because GitHub does not know it any more.
     pub const fn is_forgotten(&self) -> bool {
         matches!(self, Self::Ended { end: RunnerEnd::Forgotten(_), .. })
@@ -412,6 +434,12 @@ pub trait Executor: Send + Sync {
     /// Returns the directories that this machine keeps for later claims.
     fn kept(&self) -> KeptDirectories {
         KeptDirectories::new()
+    }
+
+    /// Returns the report about a claim whose clean-up is over: what is known of the machine, and each item that was
+    /// checked.
+    fn proof(&self, claim: &ClaimId) -> ClaimProof {
+        ClaimProof::of(claim)
     }
 
     /// Returns the output of this machine's processes, for its logs.

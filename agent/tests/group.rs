@@ -78,6 +78,7 @@ fn settings(dir: &Path, group: Option<JobGroup>) -> HostSettings {
         stop: Duration::from_secs(5),
         variables: Vec::new(),
         group,
+        image: None,
         adopts_orphans: false,
     }
 }

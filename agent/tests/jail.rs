@@ -305,6 +305,7 @@ fn executor() -> Host {
         stop: Duration::from_secs(60),
         variables: Vec::new(),
         group: None,
+        image: None,
         adopts_orphans: false,
     })
     .unwrap()

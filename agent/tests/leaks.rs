@@ -219,6 +219,7 @@ fn settings() -> HostSettings {
         stop: Duration::from_secs(1),
         variables: Vec::new(),
         group: None,
+        image: None,
         adopts_orphans: false,
     }
 }

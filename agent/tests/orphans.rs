@@ -77,6 +77,7 @@ fn settings(dir: &Path) -> HostSettings {
         stop: Duration::from_secs(5),
         variables: Vec::new(),
         group: None,
+        image: None,
         adopts_orphans: true,
     }
 }

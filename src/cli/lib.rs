@@ -28,7 +28,7 @@ use crate::common::environment::Environment;
 use crate::common::failure::{CliFailure, CliResult};
 use crate::input::common::Common;
 use crate::input::{completion, usage};
-use crate::look::version;
+use crate::look::{verify, version};
 use crate::machine::daemon;
 #[cfg(feature = "local")]
 use crate::machine::local_mode;
@@ -213,6 +213,7 @@ async fn run(common: &Common, verb: Once, environment: Environment) -> CliResult
         Once::Logs(args) => begun.run(&args).await,
         Once::Top(args) => begun.run(&args).await,
         Once::Cost(args) => begun.run(args.as_ref()).await,
+        Once::Verify(args) => verify::run(&mut begun.screen, &args),
         Once::History(args) => begun.run(&args).await,
         Once::Version(args) if args.client => {
             version::client(&mut begun.screen);

@@ -8,4 +8,5 @@ pub(crate) mod history;
 pub(crate) mod logs;
 mod shares;
 pub(crate) mod top;
+pub(crate) mod verify;
 pub(crate) mod version;

@@ -11,7 +11,7 @@ use clap_complete::Shell;
 
 use crate::change::{apply, delete, drain, expire, fail, hold, refresh, scale, ssh};
 use crate::input::common::Common;
-use crate::look::{cost, describe, events, get, history, logs, top, version};
+use crate::look::{cost, describe, events, get, history, logs, top, verify, version};
 use crate::machine::daemon;
 #[cfg(feature = "local")]
 use crate::machine::local_mode;
@@ -52,7 +52,7 @@ pub(crate) struct Cli {
 /// `man` alone are in its root.
 const GROUPS: [(&str, &[&str]); 6] = [
     ("In a workflow", &["provision", "release", "extend", "wait", "check-workflow"]),
-    ("Look", &["get", "describe", "events", "logs", "top", "cost", "history", "version"]),
+    ("Look", &["get", "describe", "events", "logs", "top", "cost", "history", "verify", "version"]),
     ("Ask why", &["explain", "plan", "debug", "doctor", "simulate", "recommend"]),
     (
         "Change",
@@ -128,7 +128,9 @@ pub(crate) enum Once {
     Describe(describe::DescribeArgs),
     /// Show events, of one record or of all
     Events(events::EventsArgs),
-    /// Export the history: ended requests, machines, failed launches
+    /// Verify signed statements about claims, offline
+    Verify(verify::VerifyArgs),
+    /// Export the history: ended requests, machines, failed launches, statements
     History(history::HistoryArgs),
     /// Override a pool's number of idle machines for a while
     Scale(scale::ScaleArgs),

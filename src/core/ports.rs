@@ -8,6 +8,7 @@ pub mod github;
 pub mod notices;
 pub mod queue;
 pub mod scale_sets;
+pub mod signer;
 pub mod store;
 
 pub use clock::{Clock, Entropy};
@@ -19,4 +20,5 @@ pub use github::{GitHub, GitHubError};
 pub use notices::{Batch, Delivery, Notices};
 pub use queue::{PoolQueue, QueueDepth, QueueError, Received};
 pub use scale_sets::{ScaleSetError, ScaleSets};
+pub use signer::Signer;
 pub use store::{Change, Page, Refusal, Store, StoreError, Watch};

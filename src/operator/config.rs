@@ -114,6 +114,8 @@ pub struct Config {
     pub rebalance: Rebalance,
     /// How long the history table keeps finished activity.
     pub history_keep: Duration,
+    /// The file of the key that signs statements about claims; `None` if none are made.
+    pub signing_key_file: Option<PathBuf>,
     /// The GitHub at which runners are registered; `None` if there is none.
     pub github: Option<GitHub>,
     /// The address of the admin port; port 0 chooses a free one.
@@ -346,6 +348,7 @@ impl Config {
         let interruptions = reader.optional("interruptions.queue", reader::queue_name);
         let rebalance = reader.parsed("interruptions.rebalance", str::parse);
         let history_keep = reader.parsed("history.keep", reader::keep);
+        let signing_key_file = reader.optional("history.signing_key_file", reader::path);
         let github = GitHub::read(reader);
         let listen = reader.parsed("admin.listen", reader::address);
         let log = Log::read(reader);
@@ -362,6 +365,7 @@ impl Config {
             interruptions: interruptions?,
             rebalance: rebalance?,
             history_keep: history_keep?,
+            signing_key_file: signing_key_file?,
             github: github?,
             listen: listen?,
             log: log?,

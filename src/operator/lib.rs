@@ -11,9 +11,10 @@ pub mod metrics;
 pub mod preflight;
 pub mod prices;
 pub mod process;
+pub mod signing;
 pub mod status;
 pub mod telemetry;
 pub mod wire;
 
-pub use runyard_core::{decide, explain, ledger, model, ports, redact, yard};
+pub use runyard_core::{decide, explain, ledger, model, ports, redact, statement, yard};
 pub use runyard_store as store;

@@ -27,8 +27,9 @@ use crate::limits::Limited;
 use crate::metrics::Metrics;
 use crate::metrics::ports::Metered;
 use crate::model::FieldError;
-use crate::ports::{Clock, Compute, Entropy, GitHub, JobBell, Notices, PoolQueue, ScaleSets, Store};
+use crate::ports::{Clock, Compute, Entropy, GitHub, JobBell, Notices, PoolQueue, ScaleSets, Signer, Store};
 use crate::process::clock::{SystemClock, SystemEntropy};
+use crate::signing::StatementKey;
 use crate::status::Health;
 use crate::store::DynamoStore;
 #[cfg(feature = "local")]
@@ -178,6 +179,8 @@ pub fn build(
             (store, None, None)
         }
     };
+    let signer = config.signing_key_file.as_deref().map(StatementKey::read).transpose()?;
+    let signer = signer.inspect(|key| tracing::info!(key = key.id(), "statements about claims are signed"));
     let history = store.history().map(|store| HistoryTable {
         store: Arc::new(store),
         events: match config.compute {
@@ -186,6 +189,7 @@ pub fn build(
             ComputeKind::Local => false,
         },
         keep: i64::try_from(config.history_keep.as_secs()).unwrap_or(i64::MAX),
+        signer: signer.map(|key| Arc::new(key) as Arc<dyn Signer>),
     });
     let store: Arc<dyn Store> = Arc::new(store);
     let github =

@@ -11,6 +11,7 @@ mod policy;
 mod queue;
 mod scale_sets;
 mod script;
+mod signer;
 mod store;
 
 pub use clock::{ManualClock, TokioClock};
@@ -23,4 +24,5 @@ pub use policy::{a_minute_each, as_shipped};
 pub use queue::MemoryQueue;
 pub use scale_sets::FakeScaleSets;
 pub use script::Fault;
+pub use signer::PaperKey;
 pub use store::MemoryStore;

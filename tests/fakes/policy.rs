@@ -31,6 +31,7 @@ pub fn a_minute_each() -> Policy {
         watches_runs: false,
         inventory: false,
         rebalance: runyard_core::model::Rebalance::Last,
+        statements: false,
     }
 }
 

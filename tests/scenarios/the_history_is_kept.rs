@@ -7,13 +7,15 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use jiff::Timestamp;
-use runyard_core::model::history::{Activity, HistoryLine, MOST_PAST_SPANS, MachineLine};
+use runyard_core::model::history::{Activity, HistoryLine, MOST_PAST_SPANS, MachineLine, StatementLine};
 use runyard_core::model::{AttributeValue, Event, Instance, Item, Lease, RecordId, Write};
-use runyard_core::ports::{Page, Store, StoreError, Watch};
-use runyard_fakes::MemoryStore;
+use runyard_core::ports::{Page, Signer, Store, StoreError, Watch};
+use runyard_core::statement::{Envelope, Outcome, Statement, digest_of};
+use runyard_fakes::{MemoryStore, PaperKey};
 use runyard_operator::controller::{HistoryTable, Ports};
 use serde_json::json;
 
+use runyard_tests::agents::Habit;
 use runyard_tests::world::{World, linux};
 
 /// How the history table behaves.
@@ -61,7 +63,13 @@ impl Shelf {
 
     /// An operator over this table and another's.
     fn over(&self) -> impl Fn(Ports) -> Ports + use<> {
-        let history = HistoryTable { store: Arc::new(self.clone()), events: true, keep: 90 * 24 * 3600 };
+        self.signed_by(None)
+    }
+
+    /// The same, and the operator signs statements with this key.
+    fn signed_by(&self, signer: Option<Arc<dyn Signer>>) -> impl Fn(Ports) -> Ports + use<> {
+        let history =
+            HistoryTable { store: Arc::new(self.clone()), events: true, keep: 90 * 24 * 3600, signer };
         move |ports| Ports { history: Some(history.clone()), ..ports }
     }
 
@@ -80,6 +88,15 @@ impl Shelf {
         lives
     }
 
+    /// The statements, each with the digest of a line that it names.
+    fn statements(&self) -> Vec<Statement> {
+        let statement = |line| match line {
+            HistoryLine::Statement(line) => Some(opened(&line)),
+            _ => None,
+        };
+        self.lines().into_iter().filter_map(statement).collect()
+    }
+
     fn events(&self) -> Vec<Event> {
         let event = |line| match line {
             HistoryLine::Event(event) => Some(event),
@@ -87,6 +104,19 @@ impl Shelf {
         };
         self.lines().into_iter().filter_map(event).collect()
     }
+}
+
+fn opened(line: &StatementLine) -> Statement {
+    let opened = Envelope::parse(&line.envelope).unwrap().open(|keyid, bytes, signature| {
+        assert_eq!((keyid.to_owned(), signature.to_vec()), PaperKey.sign(bytes));
+        Ok(())
+    });
+    let statement = opened.unwrap();
+    assert_eq!(
+        (&statement.predicate.claim.id, statement.predicate.claim.request.as_ref()),
+        (&line.claim_id, Some(&line.request))
+    );
+    statement
 }
 
 #[async_trait]
@@ -365,4 +395,83 @@ async fn what_a_late_write_tells_is_told_although_the_mark_passed_it() {
     world.sleep(60).await;
     let told = |line: &HistoryLine| matches!(line, HistoryLine::Request(line) if line.request == key);
     assert!(shelf.lines().iter().any(told));
+}
+
+/// A yard whose operator signs statements, and whose agents report what their clean-ups found.
+async fn signing_yard() -> (World, Shelf) {
+    let (world, shelf) = (World::new(), Shelf::new());
+    world.agents.prove();
+    world.pool(linux(1, 3)).await;
+    world.start_over("one", shelf.signed_by(Some(Arc::new(PaperKey))));
+    world.sleep(60).await;
+    (world, shelf)
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_claim_has_one_statement_of_its_line_and_needs_no_write_more() {
+    let writes = |world: &World| world.calls.take().iter().filter(|call| call.name == "write").count();
+    let counted = async |signs: bool| {
+        let (world, shelf) = if signs { signing_yard().await } else { yard().await };
+        writes(&world);
+        for run in ["1", "2", "3"] {
+            cycle(&world, run).await;
+        }
+        let count = writes(&world);
+        world.sleep(60).await;
+        (world, shelf, count)
+    };
+    let (_, unsigned, without) = counted(false).await;
+    assert!(unsigned.statements().is_empty() && without > 0);
+    let (world, shelf, with) = counted(true).await;
+    assert_eq!(with, without, "a statement needs no write of its own in the yard's table");
+    let lines: Vec<_> =
+        shelf.machines().into_values().flatten().filter(|line| line.claims().count() > 0).collect();
+    let statements = shelf.statements();
+    assert_eq!((lines.len(), statements.len()), (3, 3), "{statements:#?}");
+    for line in &lines {
+        let digest = digest_of(line);
+        let of_it = statements.iter().filter(|one| one.subject[0].digest.sha256 == digest).count();
+        assert_eq!(of_it, 1, "{line:#?}");
+    }
+    for said in statements.iter().map(|statement| &statement.predicate) {
+        assert!(said.clean && said.claim.outcome == Outcome::Pooled, "{said:#?}");
+        let before = said.trust_domain.before.as_deref();
+        assert!(before == Some("") || before == Some("owner:acme"), "{said:#?}");
+        assert_eq!(said.trust_domain.after, "owner:acme");
+    }
+    assert!(
+        world.instances().iter().all(|machine| machine.spans.len() < 9),
+        "delivered stretches are dropped"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_left_something_is_never_said_to_be_clean() {
+    let (world, shelf) = signing_yard().await;
+    world.agents.all(Habit::CleaningFails);
+    cycle(&world, "1").await;
+    world.sleep(600).await;
+    let statements = shelf.statements();
+    assert_eq!(statements.len(), 1, "{statements:#?}");
+    let said = &statements[0].predicate;
+    assert!(!said.clean && said.claim.outcome == Outcome::Ended, "{said:#?}");
+    assert_eq!(said.failed, ["cleaning.files", "signal"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_statement_survives_a_crash_before_the_delivery_as_it_was() {
+    for mood in [Mood::Away, Mood::Mute] {
+        let (world, shelf) = signing_yard().await;
+        shelf.is(mood);
+        for run in ["1", "2", "3"] {
+            cycle(&world, run).await;
+        }
+        world.sleep(900).await;
+        world.kill();
+        shelf.is(Mood::Good);
+        world.start_over("two", shelf.signed_by(Some(Arc::new(PaperKey))));
+        world.sleep(600).await;
+        let statements = shelf.statements();
+        assert!(statements.len() == 3 && statements.iter().all(|one| one.predicate.clean), "{mood:?}");
+    }
 }

@@ -1,6 +1,7 @@
 //! Cleans up after a claim and proves it: none of the claim's processes and no directory that it could write to is
 //! left. A clean-up that cannot be proved is reported as unproved.
 
+pub(crate) mod findings;
 pub(crate) mod reach;
 pub(crate) mod sweep;
 mod walk;
@@ -10,10 +11,10 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, lchown};
 use std::path::Path;
 
-use runyard_core::model::ClaimId;
+use runyard_core::model::{ClaimId, CleaningItem};
 use rustix::fs::{AtFlags, Gid, Mode, RawDir, Uid};
 
-use super::{Account, Host, JobGroup, disk};
+use super::{Account, Host, disk};
 use crate::host::clean::reach::keeps_to_its_own;
 use crate::host::clean::sweep::{nothing_is_given, sweep};
 use crate::host::clean::walk::Moment;
@@ -102,7 +103,12 @@ impl Host {
     /// must not be used for another claim.
     pub(super) async fn wipe(&self, claim: &ClaimId, since: Option<u64>, wipe: Wipe) -> TaskOutcome {
         let wiped = async {
-            self.all_ended(claim, None, since).await?;
+            match wipe {
+                Wipe::Whole | Wipe::BeforeRemoval => self.findings.begin(),
+                Wipe::AfterRemoval => {}
+            }
+            let ended = self.all_ended(claim, None, since).await;
+            self.findings.check(CleaningItem::Processes, ended)?;
             match wipe {
                 Wipe::Whole | Wipe::BeforeRemoval => self.after(claim, since).await?,
                 Wipe::AfterRemoval => {}
@@ -146,39 +152,47 @@ impl Host {
         for _ in 0..SWEEPS {
             self.in_turn(self.sweeping(keep)).await.map_err(|error| left(&error.to_string()))?;
             let processes = self.end(self.claim_scope(claim, None, since)).await;
+            let processes = self.findings.check(CleaningItem::Processes, processes);
             // A process that was alive may have left files since the sweep.
             let quiet = !processes.map_err(|left| detail("its processes", &left, &[]))?;
             if quiet && self.kernel_forgets().await.map_err(|error| left(&error.to_string()))? {
                 return remove(&self.layout.begun()).map_err(|error| left(&error.to_string()));
             }
         }
-        Err(left("processes of it came to life again and again"))
+        let again = Err(left("processes of it came to life again and again"));
+        self.findings.check(CleaningItem::Processes, again)
     }
 
     /// Removes kernel state that no process owns: the links of jails, their entries in the machine's connection
     /// tracking, and the counters of the control group. Returns whether no process was found in the group meanwhile.
     async fn kernel_forgets(&self) -> io::Result<bool> {
         if self.settings.isolation.is_some() {
-            network::cut().await.map_err(io::Error::other)?;
+            let cut = network::cut().await.map_err(io::Error::other);
+            self.findings.check(CleaningItem::Network, cut)?;
         }
-        self.settings.group.as_ref().map_or(Ok(true), JobGroup::renew)
+        let Some(group) = &self.settings.group else { return Ok(true) };
+        self.findings.check(CleaningItem::ControlGroup, group.renew())
     }
 
     fn sweeping(&self, keep: bool) -> impl FnOnce() -> io::Result<()> + Send + 'static {
         let (account, ids) = (self.settings.account.clone(), self.ids.clone());
         let (layout, places) = (self.layout.clone(), self.settings.places.clone());
         let sees_disks_alone = self.sees_disks_alone();
+        let findings = self.findings.clone();
         move || {
-            if !keep {
-                remove(&layout.registration())?;
-            }
-            [layout.claims(), layout.hook(), layout.logs()].iter().try_for_each(|dir| empty(dir))?;
+            let emptied = || {
+                if !keep {
+                    remove(&layout.registration())?;
+                }
+                [layout.claims(), layout.hook(), layout.logs()].iter().try_for_each(|dir| empty(dir))
+            };
+            findings.check(CleaningItem::Directories, emptied())?;
             match (account, ids) {
                 (Some(account), Some(ids)) => {
                     if !sees_disks_alone {
-                        keeps_to_its_own(&account, &places)?;
+                        findings.step(CleaningItem::Files, keeps_to_its_own(&account, &places))?;
                     }
-                    sweep(&account, &ids, &places, begun(&layout.begun())?, &layout.queues())
+                    sweep(&account, &ids, &places, begun(&layout.begun())?, (&layout.queues(), &findings))
                 }
                 (None, _) | (_, None) => Ok(()),
             }

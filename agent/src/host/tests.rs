@@ -63,6 +63,7 @@ impl TestHost {
             stop: Duration::from_secs(5),
             variables: Vec::new(),
             group: None,
+            image: None,
             adopts_orphans: false,
         };
         Self { dir, settings }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use runyard_core::model::{
-    AheadReport, AttributeValue, Item, JobReport, RetireReport, RunnerTrouble, kept_attribute,
+    AheadReport, AttributeValue, ClaimProof, Item, JobReport, RetireReport, RunnerTrouble, kept_attribute,
 };
 use runyard_core::ports::{Clock, Entropy};
 use tokio::sync::watch;
@@ -197,6 +197,8 @@ fn change(identity: &Identity, status: &AgentStatus, stored: &Stored, now: Times
     show(&mut change, "retire", retire, status.retire.as_ref(), RetireReport::attribute);
     let job = shown.and_then(|a| a.job.as_ref());
     show(&mut change, "job", job, status.job.as_ref(), JobReport::attribute);
+    let proof = shown.and_then(|a| a.proof.as_ref());
+    show(&mut change, "proof", proof, status.proof.as_ref(), ClaimProof::attribute);
     let trouble = shown.and_then(|a| a.runner_trouble.as_ref());
     show_trouble(&mut change, trouble, status.trouble.as_ref(), now);
     if status.runner_id.is_none() && shown.is_some_and(|a| a.runner_id.is_some()) {

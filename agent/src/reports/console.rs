@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 use nix::fcntl::OFlag;
-use runyard_core::model::{Item, KeptDirectories, RunnerPackage};
+use runyard_core::model::{ClaimId, ClaimProof, Item, KeptDirectories, RunnerPackage};
 use runyard_core::ports::StoreError;
 
 use crate::records::{Change, Records};
@@ -82,6 +82,10 @@ impl<E: Executor> Executor for BootOnConsole<E> {
 
     fn kept(&self) -> KeptDirectories {
         self.0.kept()
+    }
+
+    fn proof(&self, claim: &ClaimId) -> ClaimProof {
+        self.0.proof(claim)
     }
 
     fn logs(&self) -> Written {
@@ -178,6 +182,10 @@ mod tests {
             [("cargo".to_owned(), kept)].into()
         }
 
+        fn proof(&self, claim: &ClaimId) -> ClaimProof {
+            ClaimProof { image: Some("ami-1".into()), ..ClaimProof::of(claim) }
+        }
+
         fn logs(&self) -> Written {
             Written { parts: vec![("boot", "it began".into())], secrets: vec!["hush".into()] }
         }
@@ -193,6 +201,7 @@ mod tests {
         assert_eq!(machine.runner_id(), Some(7));
         assert_eq!((machine.kept(), machine.logs()), (machine.0.kept(), machine.0.logs()));
         assert_eq!(machine.kept().len(), 1);
+        assert_eq!(machine.proof(&"i-1.4".parse().unwrap()).image.as_deref(), Some("ami-1"));
         machine.use_package(None);
         assert!(!machine.0.0.load(Ordering::Relaxed), "which package it runs");
     }

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use runyard_core::model::{ClaimId, Jobs, Keep, KeptDirectories, RunnerPackage};
+use runyard_core::model::{ClaimId, ClaimProof, Jobs, Keep, KeptDirectories, RunnerPackage};
 use serde::{Deserialize, Serialize};
 
 use crate::system::backoff::after_failures;
@@ -13,6 +13,7 @@ use crate::task::{Holder, RunnerProcess, TaskOutcome, Trouble};
 
 mod ahead;
 mod anew;
+mod proof;
 pub(super) mod retire;
 mod slot;
 
@@ -146,6 +147,9 @@ pub struct Served {
     /// The last job of a slot.
     #[serde(default)]
     pub job: Option<SlotJob>,
+    /// The report about its clean-up, until the machine is in the pool.
+    #[serde(default)]
+    pub proof: Option<ClaimProof>,
     /// The number of failures in a row; lost in a restart.
     #[serde(skip)]
     pub failures: u32,
@@ -207,6 +211,7 @@ impl Served {
             anew: false,
             retire: None,
             job: None,
+            proof: None,
             failures: 0,
             retry_at: None,
         }

@@ -63,6 +63,8 @@ pub struct Identity {
     pub zone: String,
     /// Whether EC2 may reclaim it.
     pub life_cycle: LifeCycle,
+    /// The image that it was booted from.
+    pub image: Option<String>,
     /// The table that its tags name; `None` if tags are not visible, which is the default.
     pub table: Option<String>,
 }
@@ -75,6 +77,8 @@ struct Document {
     instance_id: String,
     instance_type: String,
     availability_zone: String,
+    #[serde(default)]
+    image_id: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -140,7 +144,8 @@ impl Metadata {
     async fn identify(&self) -> Result<Identity, MetadataError> {
         let document: Document = json(&self.required("dynamic/instance-identity/document").await?)?;
         let partition = self.required("meta-data/services/partition").await?;
-        let Document { account_id, region, instance_id, instance_type, availability_zone } = document;
+        let Document { account_id, region, instance_id, instance_type, availability_zone, image_id } =
+            document;
         let arn = format!("arn:{}:ec2:{region}:{account_id}:instance/{instance_id}", partition.trim());
         let life_cycle = match self.ask("meta-data/instance-life-cycle").await?.as_deref().map(str::trim) {
             Some("spot") => LifeCycle::Spot,
@@ -152,6 +157,7 @@ impl Metadata {
             instance_type,
             zone: availability_zone,
             life_cycle,
+            image: image_id,
             table: self.ask("meta-data/tags/instance/runyard:table").await?,
         })
     }

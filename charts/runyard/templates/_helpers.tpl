@@ -78,6 +78,11 @@ are floats here: whole ones are written as such, or 1000000 would be 1e+06. */}}
 {{- end -}}
 {{- $_ := set $config "github" $github -}}
 {{- end -}}
+{{- if .Values.statements.existingSecret -}}
+{{- $history := $config.history | default dict -}}
+{{- $_ := set $history "signing_key_file" (printf "/etc/runyard/statements/%s" .Values.statements.privateKeyKey) -}}
+{{- $_ := set $config "history" $history -}}
+{{- end -}}
 {{- range $key, $value := $config }}
 {{- if not (kindIs "map" $value) }}
 {{ $key }} = {{ $value | toJson }}

@@ -1,4 +1,6 @@
-//! `runyard history export`: finished activity as lines of JSON, oldest first; and the reading of the history table.
+//! `runyard history export` and `statements`: finished activity as lines of JSON, oldest first; and the reading of the history table.
+
+mod statements;
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -24,14 +26,27 @@ pub(crate) struct HistoryArgs {
 }
 
 impl Verb for HistoryArgs {
-    type Input = ();
+    type Input = Option<statements::Asked>;
 
-    fn check(&self, _start: &Start<'_>) -> CliResult {
-        Ok(())
+    fn check(&self, start: &Start<'_>) -> CliResult<Self::Input> {
+        match &self.verb {
+            HistoryVerb::Export(_) => Ok(None),
+            HistoryVerb::Statements(args) => args.check(start).map(Some),
+        }
     }
 
-    async fn run(&self, context: &mut CliContext, (): ()) -> CliResult {
-        let HistoryVerb::Export(args) = &self.verb;
+    async fn run(&self, context: &mut CliContext, asked: Self::Input) -> CliResult {
+        match (&self.verb, asked) {
+            (HistoryVerb::Statements(args), Some(asked)) => args.run(context, &asked).await,
+            (HistoryVerb::Export(args), _) => args.run(context).await,
+            (HistoryVerb::Statements(_), None) => unreachable!("its check returns the request"),
+        }
+    }
+}
+
+impl ExportArgs {
+    async fn run(&self, context: &mut CliContext) -> CliResult {
+        let args = self;
         let now = context.clock.now();
         let ago = |length: Duration| now.saturating_sub(length).unwrap_or(Timestamp::MIN);
         let (since, until) = (ago(args.since), args.until.map_or(now, ago));
@@ -85,6 +100,8 @@ impl Verb for HistoryArgs {
 enum HistoryVerb {
     /// Write ended requests, machines' lives and failed launches as lines of JSON
     Export(ExportArgs),
+    /// Write the signed statements about the claims of a run
+    Statements(statements::StatementsArgs),
 }
 
 /// Which part of the history, and where to.

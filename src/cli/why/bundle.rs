@@ -30,6 +30,7 @@ const SECRET: &[&str] = &[
     "pre_runner_script",
     "token_file",
     "app_key_file",
+    "signing_key_file",
 ];
 
 /// The files of an archive; each is redacted when it is added.

@@ -28,6 +28,7 @@ use runyard_core::model::kind_of;
 use runyard_core::model::{ClassName, Event, EventType, FieldError, Item, Kind, Reading, Repository, read};
 use runyard_core::ports::Compute;
 use runyard_operator::config::{ComputeKind, ScopeKind};
+use runyard_operator::signing::StatementKey;
 use runyard_operator::{config, wire};
 
 pub(crate) use examine::{Finding, examine};
@@ -134,6 +135,8 @@ async fn preflight(context: &CliContext, args: &DoctorArgs, items: &[Item]) -> C
 async fn outside(context: &CliContext, args: &DoctorArgs) -> CliResult<Outside> {
     let Some(file) = &args.config else { return Ok(Outside::default()) };
     let config = configured::load(&context.table, file)?;
+    let key = config.signing_key_file.as_deref().map(StatementKey::read);
+    key.transpose().map_err(CliFailure::usage)?;
     match config.compute {
         ComputeKind::Ec2 | ComputeKind::None => {}
         // Local machines are children of their operator, which checks them every second.

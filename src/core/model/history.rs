@@ -25,7 +25,7 @@ mod stored;
 pub use crate::model::machine::span::{Activity, MOST_PAST_SPANS, PastSpan};
 use spans::Stretch;
 pub(crate) use stored::item_of;
-pub use stored::{SHARDS, day_of, days, event_partitions, events_of, partitions, statements_of};
+pub use stored::{SHARDS, day_of, days, event_partitions, events_of, partitions, statements_of_run};
 
 /// One line of the history.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

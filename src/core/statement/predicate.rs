@@ -247,13 +247,13 @@ fn failed(claim: &EndedClaim, proof: Option<&ClaimProof>) -> Vec<String> {
 /// Lists the parts of which nothing is known.
 fn unknown(claim: &EndedClaim, proof: Option<&ClaimProof>) -> Vec<String> {
     let parts = [
-        ("agentVersion", !claim.end.agent_version.is_some()),
-        ("isolation", !proof.is_some_and(|proof| !proof.isolation.is_empty())),
-        ("jobs", !proof.is_some_and(|proof| proof.jobs.is_some())),
-        ("machine.image", !proof.is_some_and(|proof| proof.image.is_some())),
-        (PACKAGE, !proof.is_some_and(|proof| proof.package.is_some())),
-        (SIGNAL, !signal(claim).is_some()),
-        ("trustDomain.before", !claim.domain_before.is_some()),
+        ("agentVersion", claim.end.agent_version.is_none()),
+        ("isolation", proof.is_none_or(|proof| proof.isolation.is_empty())),
+        ("jobs", proof.is_none_or(|proof| proof.jobs.is_none())),
+        ("machine.image", proof.is_none_or(|proof| proof.image.is_none())),
+        (PACKAGE, proof.is_none_or(|proof| proof.package.is_none())),
+        (SIGNAL, signal(claim).is_none()),
+        ("trustDomain.before", claim.domain_before.is_none()),
     ];
     let missing = parts.into_iter().filter(|(_, missing)| *missing).map(|(part, _)| part.to_owned());
     let has = |item: &CleaningItem| proof.is_some_and(|proof| proof.cleaning.contains_key(item));

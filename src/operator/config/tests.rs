@@ -66,6 +66,7 @@ fn the_defaults_are_the_contracts() {
             interruptions: None,
             rebalance: Rebalance::Last,
             history_keep: Duration::from_secs(90 * 24 * 3600),
+            signing_key_file: None,
             github: Some(GitHub {
                 api_url: "https://api.github.com".into(),
                 credential: Credential::TokenFile("/run/secrets/github".into()),

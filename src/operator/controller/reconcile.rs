@@ -134,7 +134,9 @@ impl Loop {
         started: BackgroundTasks,
     ) -> (Self, Inputs, BoxFuture<'static, ()>) {
         let BackgroundTasks { tasks, follower, inputs, lease, events, backlog, issuer, triggers } = started;
+        let signs = ports.history.as_ref().is_some_and(|table| table.signer.is_some());
         let policy = settings.policy(issuer.is_some(), ports.compute.keeps_inventory());
+        let policy = Policy { statements: signs, ..policy };
         let executor = Executor {
             ports: ports.clone(),
             issuer,

@@ -4,6 +4,8 @@
 //! - **S29:** what is over is in the history, and every second of every machine belongs there to whom it served. Lines
 //!   that are read twice, in another order, tell the same.
 //! - **S30:** a line that is written again is as it was.
+//! - **S43:** where the operators sign, each claim that was not held at its end has one statement, of its machine's line,
+//!   and none says clean of a claim that left something.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -14,10 +16,11 @@ use jiff::Timestamp;
 use runyard_core::ledger::{Entry, Period, entries};
 use runyard_core::model::history::{Activity, HistoryLine, MachineLine};
 use runyard_core::model::{
-    AttributeValue, Instance, InstanceId, Item, Lease, Place, RecordId, Request, Write,
+    AttributeValue, ClaimId, Instance, InstanceId, Item, Lease, Place, RecordId, Request, Write,
 };
-use runyard_core::ports::{Page, Store, StoreError, Watch};
-use runyard_fakes::MemoryStore;
+use runyard_core::ports::{Page, Signer, Store, StoreError, Watch};
+use runyard_core::statement::{Envelope, digest_of};
+use runyard_fakes::{MemoryStore, PaperKey};
 use runyard_operator::controller::HistoryTable;
 use tokio::time::{Instant, sleep};
 
@@ -44,6 +47,8 @@ struct Begun {
 pub(crate) struct Shelf {
     chance: Chance,
     on: bool,
+    /// Whether the operators sign statements.
+    signs: bool,
     away_until: Mutex<Option<Instant>>,
     store: MemoryStore,
     truth: Mutex<Truth>,
@@ -56,6 +61,8 @@ struct Truth {
     lives: BTreeMap<RecordId, Vec<Begun>>,
     /// The records whose writes took long: they are not looked for.
     late: BTreeSet<RecordId>,
+    /// The claims that were cleaned, and whether nothing of them was left.
+    cleaned: BTreeMap<ClaimId, bool>,
     /// From when on what is over is wanted.
     begun: Option<Timestamp>,
 }
@@ -65,7 +72,8 @@ impl Shelf {
         let chance = Chance::of(seed ^ 0x4C65_6467_6572);
         let on = possible && chance.percent(60);
         let (away_until, store, truth) = Default::default();
-        Self { chance, on, away_until, store, truth }
+        let signs = on && seed % 5 == 2;
+        Self { chance, on, signs, away_until, store, truth }
     }
 
     pub(crate) const fn is_on(&self) -> bool {
@@ -84,7 +92,13 @@ impl Shelf {
     /// The table for one operator.
     pub(crate) fn table(&self, actor: &Arc<Actor>) -> Option<HistoryTable> {
         let store = Arc::new(ShelfOf(actor.clone()));
-        self.on.then(|| HistoryTable { store, events: true, keep: 90 * 24 * 3600 })
+        let signer = self.signs.then(|| Arc::new(PaperKey) as Arc<dyn Signer>);
+        self.on.then(|| HistoryTable { store, events: true, keep: 90 * 24 * 3600, signer })
+    }
+
+    /// A claim as its machine's clean-up really left it.
+    pub(crate) fn cleaned(&self, claim: &ClaimId, clean: bool) {
+        self.truth.lock().unwrap().cleaned.insert(claim.clone(), clean);
     }
 
     /// A record as a write left it.
@@ -158,8 +172,36 @@ impl Shelf {
                 wrong.push(format!("S29 {id}: the lines tell {told:?}, it was {lived:?}"));
             }
         }
+        if self.signs {
+            wrong.extend(statements(&truth, &self.lines()));
+        }
         wrong
     }
+}
+
+/// S43: claims without their statement, and statements that say more than was.
+fn statements(truth: &Truth, lines: &[HistoryLine]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let mut told = BTreeMap::new();
+    for line in lines {
+        let HistoryLine::Statement(line) = line else { continue };
+        let opened = Envelope::parse(&line.envelope).and_then(|envelope| envelope.open(|_, _, _| Ok(())));
+        let statement = opened.expect("a statement is read");
+        if statement.predicate.clean && truth.cleaned.get(&line.claim_id) != Some(&true) {
+            wrong.push(format!("S43 {}: is said to be clean, and was not cleaned", line.claim_id));
+        }
+        if told.insert(statement.subject[0].digest.sha256.clone(), line.claim_id.clone()).is_some() {
+            wrong.push(format!("S43 {}: another claim has its line", line.claim_id));
+        }
+    }
+    for line in lines {
+        let HistoryLine::Machine(line) = line else { continue };
+        let held = line.spans.iter().any(|span| span.activity == Activity::Held);
+        if line.claims().next().is_some() && !held && !told.contains_key(&digest_of(line)) {
+            wrong.push(format!("S43 {}: a claim has no statement: {line:?}", line.instance_id));
+        }
+    }
+    wrong
 }
 
 fn of_machine(line: HistoryLine) -> Option<MachineLine> {

@@ -8,7 +8,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use runyard_agent::task::{Executor, GithubFailure, RunnerEnd, RunnerProcess, Task, TaskOutcome, Wipe};
 use runyard_core::model::{
-    Ahead, ClaimId, Instance, Place, Reading, RegistrationCredential, RunnerPackage, read, runner_name,
+    Ahead, ClaimId, ClaimProof, CleaningItem, Finding, Instance, Place, Reading, RegistrationCredential,
+    RunnerPackage, read, runner_name,
 };
 use runyard_core::ports::github::{Runner, Scope};
 use runyard_core::ports::{Machine, Store as _};
@@ -529,6 +530,18 @@ impl Executor for Hands {
 
     fn use_package(&self, package: Option<&RunnerPackage>) {
         *self.package.lock().unwrap() = package.cloned();
+    }
+
+    /// It tells what really is, whatever it signals.
+    fn proof(&self, claim: &ClaimId) -> ClaimProof {
+        let clean = !*self.sim_host.unclean.lock().unwrap();
+        self.world.shelf.cleaned(claim, clean);
+        let mut proof = ClaimProof::of(claim);
+        proof.cleaning = CleaningItem::ALL.iter().map(|item| (*item, Finding::Passed)).collect();
+        if !clean {
+            proof.cleaning.insert(CleaningItem::Files, Finding::Failed);
+        }
+        proof
     }
 
     /// Every other machine has an agent of before this number, which deregisters by itself.

@@ -8,16 +8,17 @@ use proptest::sample::select;
 use proptest::{prop_assert_eq, proptest};
 use runyard_core::model::history::{Activity, PastSpan};
 use runyard_core::model::{
-    Adoption, Agent, Ahead, AheadReport, AheadStatus, Asked, Bins, Claim, ClaimId, ClassName, Condition,
-    ConditionType, Containers, Demand, Desired, Event, EventType, HeldBack, Hold, IdleMachines, Instance,
-    InstanceArn, InstanceFacts, InstanceId, InstanceTypes, Intent, Interruption, InterruptionAction,
-    JobReport, Jobs, Keep, KeepScope, Kept, KeptDirectories, LabelMode, LabelSuffix, Launch, LaunchId,
-    LaunchPhase, LaunchTemplate, Lease, Level, Life, Money, Pace, Phase, PinnedImage, Pool, PoolOverride,
-    PoolSpec, PoolStatus, Promotion, Queue, Quota, Reading, ReadySource, Reason, Record, RecordId,
-    RegisteredAhead, Registration, RegistrationMode, ReleasedBy, Replacement, Repository, Request,
-    RequestKey, RequestName, RetireReport, ReuseWithin, RunId, RunnerPackage, RunnerTrial, RunnerTrouble,
-    Schedule, SetCounts, SetPlace, SetRecord, SetScope, SetState, ShareBy, Sharing, Signal, SizedDesired,
-    Sizing, State, Status, Threshold, TroubleKind, Uid, Usage, UsageClass, Volume, WriteFrom, read,
+    Adoption, Agent, Ahead, AheadReport, AheadStatus, Asked, Bins, Claim, ClaimEnd, ClaimId, ClaimProof,
+    ClaimRunner, ClassName, CleaningItem, Condition, ConditionType, Containers, Demand, Desired, Event,
+    EventType, Finding, HeldBack, Hold, IdleMachines, Instance, InstanceArn, InstanceFacts, InstanceId,
+    InstanceTypes, Intent, Interruption, InterruptionAction, JobReport, Jobs, Keep, KeepScope, Kept,
+    KeptDirectories, LabelMode, LabelSuffix, Launch, LaunchId, LaunchPhase, LaunchTemplate, Lease, Level,
+    Life, Money, Pace, Phase, PinnedImage, Pool, PoolOverride, PoolSpec, PoolStatus, Promotion, Queue, Quota,
+    Reading, ReadySource, Reason, Record, RecordId, RegisteredAhead, Registration, RegistrationMode,
+    ReleasedBy, Replacement, Repository, Request, RequestKey, RequestName, RetireReport, ReuseWithin, RunId,
+    RunnerPackage, RunnerTrial, RunnerTrouble, Schedule, SetCounts, SetPlace, SetRecord, SetScope, SetState,
+    ShareBy, Sharing, Signal, SizedDesired, Sizing, State, Status, Threshold, TroubleKind, Uid, Usage,
+    UsageClass, Volume, WriteFrom, read,
 };
 
 /// The record read from what is stored of it.
@@ -263,7 +264,45 @@ fn promotion() -> impl Strategy<Value = Promotion> {
 
 fn past_span() -> impl Strategy<Value = PastSpan> {
     let activity = select(Activity::ALL);
-    (activity, time(), of(key())).prop_map(|(activity, from, request)| PastSpan { activity, from, request })
+    (activity, time(), of(key()), of(text()), of(claim_end())).prop_map(
+        |(activity, from, request, trust_domain, claim)| PastSpan {
+            trust_domain,
+            claim: claim.map(Box::new),
+            ..PastSpan::new(activity, from, request)
+        },
+    )
+}
+
+fn proof() -> impl Strategy<Value = ClaimProof> {
+    let cleaning = proptest::collection::btree_map(word(CleaningItem::ALL), word(Finding::ALL), 0..12);
+    let told = (of("ami-[0-9a-f]{17}"), of("[0-9a-f]{64}"), vec("[a-zA-Z]{1,20}", 0..4));
+    (text(), told, of(vec(job(), 0..ClaimProof::JOBS)), any::<u32>(), cleaning).prop_map(
+        |(claim_id, (image, package, isolation), jobs, jobs_left_out, cleaning)| ClaimProof {
+            claim_id,
+            image,
+            package,
+            isolation,
+            jobs,
+            jobs_left_out,
+            cleaning,
+        },
+    )
+}
+
+fn claim_end() -> impl Strategy<Value = ClaimEnd> {
+    let runner = (text(), text()).prop_map(|(version, sha256)| ClaimRunner { version, sha256 });
+    let id = (instance_id(), count()).prop_map(|(id, version)| ClaimId::of(&id, version));
+    (id, text(), of(runner), of(text()), of(word(Signal::ALL)), of(text()), of(proof())).prop_map(
+        |(claim_id, trust_domain, runner, agent_version, signal, detail, proof)| ClaimEnd {
+            claim_id,
+            trust_domain,
+            runner,
+            agent_version,
+            signal,
+            detail,
+            proof,
+        },
+    )
 }
 
 fn ahead() -> impl Strategy<Value = Ahead> {
@@ -334,16 +373,17 @@ fn agent() -> impl Strategy<Value = Agent> {
         says,
         beat,
         of(interruption),
-        (of(count()), kept(), of(reported()), (of(trouble()), of(retire()), of(job()))),
+        (of(count()), kept(), of(reported()), (of(trouble()), of(retire()), of(job()), of(proof()))),
         of(time()),
     )
         .prop_map(
             |(id, says, beat, interruption, (registration_done, kept, ahead, told), updated_at)| {
-                let (runner_trouble, retire, job) = told;
+                let (runner_trouble, retire, job, proof) = told;
                 Agent {
                     runner_trouble,
                     retire,
                     job,
+                    proof,
                     arn: Some(InstanceArn::local(&id)),
                     signal: says.0,
                     signal_claim_id: says.1,

@@ -28,6 +28,8 @@ class Machine:
     beats: bool = True
     says: dict | None = None
     """When set, this is signalled instead of the truth."""
+    found: dict | None = None
+    """What its clean-ups found (contract 2.14); without it, it reports nothing."""
     extra: dict = field(default_factory=dict)
     """More attributes for its agent record."""
     key: PrivateKey = field(default_factory=PrivateKey.generate)
@@ -93,6 +95,8 @@ class Machine:
             if self.cleans == "silent" or (waits and self.open("removal", instance) is None):
                 return None
             self.serving = ""
+            if self.found is not None:
+                self.extra["proof"] = {"claimId": claim, "isolation": ["none"], "cleaning": self.found}
             return said("UD_REMOVE_REG_OK" if self.cleans == "ok" else "UD_REMOVE_REG_FAILED", claim, "")
         return self.boot_signal()
 

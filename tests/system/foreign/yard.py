@@ -152,6 +152,8 @@ class Scenario(unittest.TestCase):
     operators = 1
     packages: dict[str, str] = {}
     """The operator's section `agent`."""
+    kept: dict[str, str] = {}
+    """The operator's section `history`."""
 
     def setUp(self) -> None:
         self.scratch = Path(self.enterContext(tempfile.TemporaryDirectory(prefix="runyard-foreign-")))
@@ -197,6 +199,7 @@ class Scenario(unittest.TestCase):
             "compute": {"kind": "none"},
             "github": self.github_settings,
             "agent": self.packages,
+            "history": self.kept,
             "admin": {"listen": "127.0.0.1:0"},
             "log": {"format": "json"},
         }

@@ -11,11 +11,13 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use runyard_core::model::CleaningItem;
 use rustix::fs::{AtFlags, Gid, Mode, StatxFlags, Uid};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 
-use super::walk::{Moment, Walk};
+use super::findings::Findings;
+use super::walk::{Found, Moment, Walk};
 use crate::host::Account;
 use crate::host::files::filesystems::{FilesystemKind, kinds, mounts};
 use crate::host::files::remove::{empty, remove};
@@ -87,14 +89,38 @@ pub(crate) fn sweep(
     ids: &Ids,
     places: &SweepPaths,
     begun: Option<Moment>,
-    queues: &Path,
+    (queues, findings): (&Path, &Findings),
 ) -> io::Result<()> {
-    for pattern in IN_ITS_NAME {
-        remove(&Path::new("/").join(pattern.replace("{}", &account.name)))?;
-    }
-    remove_ipc(ids)?;
-    remove_containers(&places.docker)?;
-    let queues = Queues::mount(queues)?;
+    let removed = IN_ITS_NAME
+        .iter()
+        .try_for_each(|pattern| remove(&Path::new("/").join(pattern.replace("{}", &account.name))));
+    findings.step(CleaningItem::Files, removed)?;
+    findings.step(CleaningItem::Ipc, remove_ipc(ids))?;
+    findings.check(CleaningItem::Containers, remove_containers(&places.docker))?;
+    let queues = findings.step(CleaningItem::Ipc, Queues::mount(queues))?;
+    let whose = &account.name;
+    let found = findings.step(CleaningItem::Files, removed_below(account, ids, places, begun, queues))?;
+    let older = format!("were {whose}'s before its first job, and are not a job's to be removed");
+    findings.check(CleaningItem::Files, told(&found.older, &older))?;
+    let changed = format!("are not {whose}'s, but it may write to them and they were changed");
+    findings.check(CleaningItem::OthersFiles, told(&found.changed, &changed))?;
+    let gone = ipc(ids).and_then(|left| match left.len() {
+        0 => Ok(()),
+        left => Err(io::Error::other(format!("{left} System V objects of {whose} do not go"))),
+    });
+    findings.check(CleaningItem::Ipc, gone)?;
+    findings.check(CleaningItem::Keyrings, no_keys(&places.program, account, ids))
+}
+
+/// Resets the user's homes, removes every file that the user owns, and returns what it found. The message queues are
+/// files of a directory of their own.
+fn removed_below(
+    account: &Account,
+    ids: &Ids,
+    places: &SweepPaths,
+    begun: Option<Moment>,
+    queues: Option<Queues>,
+) -> io::Result<Found> {
     let kinds = kinds(&mounts()?);
     let homes = homes(account.uid);
     for home in &homes {
@@ -106,14 +132,7 @@ pub(crate) fn sweep(
     let found = walk.over(&trees)?;
     found.left.iter().try_for_each(|path| remove(path))?;
     drop(queues);
-    let whose = &account.name;
-    told(&found.older, &format!("were {whose}'s before its first job, and are not a job's to be removed"))?;
-    told(&found.changed, &format!("are not {whose}'s, but it may write to them and they were changed"))?;
-    let left = ipc(ids)?;
-    if !left.is_empty() {
-        return Err(io::Error::other(format!("{} System V objects of {whose} do not go", left.len())));
-    }
-    no_keys(&places.program, account, ids)
+    Ok(found)
 }
 
 /// Checks that the user owns nothing before any job ran, because a clean-up would remove it. Homes in their initial

@@ -7,7 +7,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use runyard_core::model::ClaimId;
+use runyard_core::model::{ClaimId, CleaningItem};
 
 use super::scope::Scope;
 use super::shell::{ScriptEnd, run};
@@ -63,9 +63,18 @@ impl Host {
     /// # Errors
     /// The reason for the failure, with the tail of its log.
     pub(crate) async fn after(&self, claim: &ClaimId, since: Option<u64>) -> Result<(), String> {
-        let Some(post_run) = &self.settings.post_run else { return Ok(()) };
+        let Some(post_run) = &self.settings.post_run else {
+            self.findings.nothing(CleaningItem::PostRun);
+            return Ok(());
+        };
+        let is_missing = |why: io::Error| why.kind() == io::ErrorKind::NotFound;
+        if post_run.optional && post_run.script.symlink_metadata().is_err_and(is_missing) {
+            self.findings.nothing(CleaningItem::PostRun);
+            return Ok(());
+        }
         let own = (post_run, self.layout.post_run_log());
-        self.own_script("post-run", own, Some(claim), self.claim_scope(claim, None, since)).await
+        let ran = self.own_script("post-run", own, Some(claim), self.claim_scope(claim, None, since)).await;
+        self.findings.check(CleaningItem::PostRun, ran)
     }
 
     /// Runs a script of the owner. `left` selects the processes of a script that took too long.

@@ -114,18 +114,17 @@ fn the_trust_domain_before_a_claim_is_that_of_the_pool() {
     let mut scene = Scene::with(json!({"reuseWithin": "owner"}));
     scene.policy.statements = true;
     scene.add(machine("i-1").pooled());
-    scene.put(&request("1", 1, json!({})));
-    let claims = |scene: &Scene| {
-        let plan = scene.of_class();
-        plan.actions.iter().find_map(|action| match &action.effect {
+    scene.put(&request("1", 1, json!({"acceptedAt": at(-50)})));
+    let claims = |scene: &mut Scene| {
+        scene.served().into_iter().find_map(|action| match action.effect {
             Effect::Claim { machines, .. } => Some(machines[0].after.clone()),
             _ => None,
         })
     };
-    let claimed = claims(&scene).expect("a pooled machine is claimed");
+    let claimed = claims(&mut scene).expect("a pooled machine is claimed");
     assert_eq!(claimed.spans[0].trust_domain.as_deref(), Some(""));
     scene.policy.statements = false;
-    assert_eq!(claims(&scene).unwrap().spans[0].trust_domain, None, "nothing is kept without statements");
+    assert_eq!(claims(&mut scene).unwrap().spans[0].trust_domain, None, "nothing is kept without statements");
 }
 
 #[test]

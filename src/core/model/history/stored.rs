@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::HistoryLine;
 use crate::model::record::event::Event;
 use crate::model::record::identity::{Key, RecordId};
+use crate::model::record::ids::{Repository, RunId};
 use crate::model::record::item::{AttributeValue, Item};
 use crate::model::record::{Reading, read};
 
@@ -44,10 +45,10 @@ pub fn events_of(subject: &str, day: Date) -> (String, String) {
     (format!("events#{day}#{}", shard(subject)), format!("{subject}#event#"))
 }
 
-/// Returns the partition of the statements about the claims of a request's run, and the prefix of the sort keys of that
-/// request's own. It is the run's alone, so that a workflow can be allowed to read its own.
-pub fn statements_of(request: &RecordId) -> (String, String) {
-    (format!("statement#{}", request.pk()), format!("{}#", request.sk()))
+/// Returns the partition of the statements about the claims of a run. It is the run's alone, so that a workflow can be
+/// allowed to read its own.
+pub fn statements_of_run(repository: &Repository, run: &RunId) -> String {
+    format!("statement#{}", RecordId::partition(&repository.folded(), run))
 }
 
 /// Returns the partition of a day that a name belongs to: FNV-1a, which every program computes alike.
@@ -80,8 +81,8 @@ impl HistoryLine {
             Self::Machine(line) => ("machine", format!("{}#{:.3}", line.instance_id, line.from())),
             Self::LaunchFailure(line) => ("launch", format!("{}#{}", line.launch_id, line.attempt)),
             Self::Statement(line) => {
-                let (pk, prefix) = statements_of(&line.request);
-                return Key::new(pk, format!("{prefix}{}", line.claim_id));
+                let (request, claim) = (&line.request, &line.claim_id);
+                return Key::new(format!("statement#{}", request.pk()), format!("{}#{claim}", request.sk()));
             }
             Self::Event(event) => {
                 let (pk, prefix) = events_of(&event.subject, day_of(event.at));

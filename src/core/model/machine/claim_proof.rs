@@ -281,7 +281,8 @@ mod tests {
         assert_eq!(stored(proof.attribute()), Some(proof.clone()));
         let size = serde_json::to_string(&proof).unwrap().len();
         assert!(size < 800, "{size} bytes");
-        let job = |name: &str| JobReport::of("acme/web", "1234567890", 1, name, Timestamp::now()).unwrap();
+        let at = "2026-01-02T03:04:05.678Z".parse().unwrap();
+        let job = |name: &str| JobReport::of("acme/web", "1234567890", 1, name, at).unwrap();
         let jobs = vec![job("build_and_test"); ClaimProof::JOBS];
         let size = serde_json::to_string(&ClaimProof { jobs: Some(jobs), ..proof }).unwrap().len();
         assert!(size < 2048, "{size} bytes");

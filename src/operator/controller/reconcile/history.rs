@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::model::history::{HistoryLine, LaunchFailureLine, MachineLine, RequestLine};
-use crate::model::{Event, Record as _, RecordId};
+use crate::model::history::{EndedClaim, HistoryLine, LaunchFailureLine, MachineLine, RequestLine};
+use crate::model::{Event, Instance, Record as _, RecordId};
 use crate::yard::{Observation, Unit};
 
 use super::Loop;
@@ -37,6 +37,7 @@ impl Loop {
                     let lines = MachineLine::over(instance).into_iter().map(HistoryLine::Machine);
                     let over = lines.filter(|line| line.at() > since || !news);
                     over.for_each(|line| self.backlog.offer(&line, news));
+                    self.offer_statements(instance, since, news);
                 }
             }
             Unit::Request(id) => {
@@ -54,6 +55,15 @@ impl Loop {
             }
             Unit::Class(_) => {}
         }
+    }
+
+    /// Offers the statements about claims of a machine that were over after some time, if statements are signed.
+    fn offer_statements(&self, instance: &Instance, since: Timestamp, news: bool) {
+        let signer = self.ports.history.as_ref().and_then(|table| table.signer.as_deref());
+        let Some(signer) = signer else { return };
+        let claims = EndedClaim::over(instance).into_iter();
+        let over = claims.filter(|claim| claim.line.to() > since || !news);
+        over.for_each(|claim| self.backlog.offer_statement(&claim, signer, news));
     }
 
     /// Returns the unit of an observation's record, and the time until which its past is known; called before the

@@ -12,9 +12,10 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::metrics::Metrics;
-use crate::model::history::HistoryLine;
+use crate::model::history::{EndedClaim, HistoryLine, StatementLine};
 use crate::model::{Item, Key, millis};
-use crate::ports::{Clock, Store, StoreError};
+use crate::ports::{Clock, Signer, Store, StoreError};
+use crate::statement::{Envelope, Statement};
 
 /// Maximum number of lines in one batch (DynamoDB, `BatchWriteItem`).
 const BATCH: usize = 25;
@@ -38,6 +39,8 @@ pub struct HistoryTable {
     pub events: bool,
     /// How long a line is kept, in seconds.
     pub keep: i64,
+    /// The key that signs statements about claims; `None` if none are made.
+    pub signer: Option<Arc<dyn Signer>>,
 }
 
 /// The known state of the history table.
@@ -127,7 +130,11 @@ impl Backlog {
 
     /// Adds a line once. A line before the mark is added only if it is `news` from a record that was written late.
     pub(crate) fn offer(&self, line: &HistoryLine, news: bool) {
-        let (at, key) = (line.at(), line.key());
+        self.offer_made(line.key(), line.at(), news, || line.clone());
+    }
+
+    /// Adds the line that `make` makes, of this key and time, once. It is made only if it is added.
+    fn offer_made(&self, key: Key, at: Timestamp, news: bool, make: impl FnOnce() -> HistoryLine) {
         let mut lines = self.lines();
         if lines.delivered.is_none_or(|delivered| at <= delivered && !news)
             || lines.written.contains_key(&key)
@@ -139,8 +146,22 @@ impl Backlog {
             lines.full = true;
             return;
         }
-        lines.waiting.insert(key, (at, line.to_item(self.keep)));
+        lines.waiting.insert(key, (at, make().to_item(self.keep)));
         self.wake.notify_one();
+    }
+
+    /// Adds the signed statement about a claim once. It is signed only if it is added.
+    pub(crate) fn offer_statement(&self, claim: &EndedClaim, signer: &dyn Signer, news: bool) {
+        let Some(request) = claim.request() else { return };
+        let (at, claim_id) = (claim.line.to(), claim.end.claim_id.clone());
+        let mut line = StatementLine { request: request.clone(), claim_id, at, envelope: String::new() };
+        let key = HistoryLine::Statement(line.clone()).key();
+        self.offer_made(key, at, news, || {
+            let sign = |bytes: &[u8]| Ok::<_, std::convert::Infallible>(signer.sign(bytes));
+            let Ok(envelope) = Envelope::seal(&Statement::of(claim), sign);
+            line.envelope = envelope.text();
+            HistoryLine::Statement(line)
+        });
     }
 
     /// Advances the mark, by a leader whose last complete list of the table began at `listed`, with or without
@@ -291,7 +312,7 @@ mod tests {
     #[test]
     fn the_history_begins_at_a_time_of_milliseconds_that_the_lease_has_at_once() {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
-        let backlog = Backlog::new(Some(&HistoryTable { store, events: true, keep: 60 }));
+        let backlog = Backlog::new(Some(&HistoryTable { store, events: true, keep: 60, signer: None }));
         let listed: Timestamp = "2026-01-05T12:00:00.051952560Z".parse().unwrap();
         assert!(!backlog.advance(listed, true) && backlog.begins().now_or_never().is_none());
         backlog.is(Table::There);
