@@ -11,11 +11,11 @@ mod scale_set;
 mod timing;
 
 pub use launch::{LAUNCH_LIMIT, Launch, LaunchPhase};
+pub use machine::agent::claim_proof::{ClaimEnd, ClaimProof, ClaimRunner, CleaningItem, Finding};
 pub use machine::agent::{
     Agent, Interruption, InterruptionAction, JobReport, Rebalance, RetireReport, RunnerTrouble, TroubleKind,
 };
 pub use machine::ahead::{Ahead, AheadReport};
-pub use machine::claim_proof::{ClaimEnd, ClaimProof, ClaimRunner, CleaningItem, Finding};
 pub(crate) use machine::console::says_why;
 pub use machine::console::{console_lines, last_console_line};
 pub use machine::hold::{Hold, MAX_HOLD_SECONDS};

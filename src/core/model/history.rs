@@ -8,21 +8,22 @@ use serde::{Deserialize, Serialize};
 use super::launch::{Launch, LaunchPhase};
 use super::request::{Phase, ReleasedBy, Request};
 use crate::model::machine::agent::JobReport;
-use crate::model::machine::claim_proof::ClaimEnd;
 use crate::model::machine::instance::Instance;
 use crate::model::machine::life::Life;
 use crate::model::pool::selector::InstanceTypes;
 use crate::model::record::event::Event;
 use crate::model::record::identity::RecordId;
 use crate::model::record::ids::{
-    ClaimId, ClassName, InstanceArn, InstanceId, LaunchId, Repository, RequestKey, RequestName, RunId,
+    ClassName, InstanceArn, InstanceId, LaunchId, Repository, RequestKey, RequestName, RunId,
 };
 use crate::model::record::state::{Reason, UsageClass};
 
+mod claims;
 mod spans;
 mod stored;
 
 pub use crate::model::machine::span::{Activity, MOST_PAST_SPANS, PastSpan};
+pub use claims::{EndedClaim, StatementLine};
 use spans::Stretch;
 pub(crate) use stored::item_of;
 pub use stored::{SHARDS, day_of, days, event_partitions, events_of, partitions, statements_of_run};
@@ -182,31 +183,6 @@ pub struct Ended {
     pub reason: Reason,
 }
 
-/// A claim that is over, as the record of its machine tells it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EndedClaim {
-    /// The stretch of the machine's life that contains it.
-    pub line: MachineLine,
-    /// The trust domain that the machine was of before; none where it is not known, empty where it was nobody's.
-    pub domain_before: Option<String>,
-    /// What the record keeps of its end.
-    pub end: ClaimEnd,
-}
-
-/// A signed statement about a claim.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct StatementLine {
-    /// The request that the claim served.
-    pub request: RecordId,
-    /// The claim.
-    pub claim_id: ClaimId,
-    /// When the stretch of the machine's life that contains the claim was over.
-    pub at: Timestamp,
-    /// The envelope, as text: whoever passes it on changes no byte.
-    pub envelope: String,
-}
-
 /// A launch that brought no machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -358,21 +334,6 @@ impl MachineLine {
             let instance_id = self.instance_id.clone();
             Some((span.request.as_ref()?, Got { instance_id, warm, claimed_at: Some(span.from) }))
         })
-    }
-}
-
-impl EndedClaim {
-    /// Lists the claims of a machine that are over and whose end its record keeps, in order.
-    pub fn over(instance: &Instance) -> Vec<Self> {
-        let claim = |(line, stretch): (MachineLine, Stretch)| {
-            Some(Self { line, domain_before: stretch.before, end: *stretch.claim? })
-        };
-        MachineLine::completed(instance).filter_map(claim).collect()
-    }
-
-    /// Returns the request that the claim served.
-    pub fn request(&self) -> Option<&RecordId> {
-        self.line.spans.iter().rev().find_map(|span| span.request.as_ref())
     }
 }
 

@@ -2,7 +2,6 @@
 
 pub(crate) mod agent;
 pub(crate) mod ahead;
-pub(crate) mod claim_proof;
 pub(crate) mod console;
 pub(crate) mod hold;
 pub(crate) mod instance;

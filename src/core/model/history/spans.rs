@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use super::Span;
-use crate::model::machine::claim_proof::ClaimEnd;
+use crate::model::machine::agent::claim_proof::ClaimEnd;
 use crate::model::machine::instance::Instance;
 use crate::model::machine::span::{Activity, PastSpan, begins, drop_first};
 use crate::model::record::identity::RecordId;

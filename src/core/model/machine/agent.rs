@@ -7,7 +7,6 @@ use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::ahead::AheadReport;
-use super::claim_proof::ClaimProof;
 use super::keep::KeptDirectories;
 use crate::model::record::Record;
 use crate::model::record::field::FieldError;
@@ -16,8 +15,10 @@ use crate::model::record::ids::{ClaimId, InstanceArn};
 use crate::model::record::item::AttributeValue;
 use crate::model::record::state::{Signal, words};
 
+pub(crate) mod claim_proof;
 mod job_report;
 
+use claim_proof::ClaimProof;
 pub use job_report::JobReport;
 pub(crate) use job_report::known_job;
 

@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::claim_proof::ClaimEnd;
+use super::agent::claim_proof::ClaimEnd;
 use super::transition::Place;
 use crate::model::record::identity::RecordId;
 use crate::model::record::state::words;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::agent::JobReport;
+use super::job_report::{JobReport, known_job};
 use crate::model::record::ids::ClaimId;
 use crate::model::record::item::AttributeValue;
 use crate::model::record::state::{Signal, words};
@@ -162,7 +162,7 @@ struct Told {
 /// A job of a report; one that is none of GitHub's counts as left out.
 #[derive(Deserialize)]
 #[serde(transparent)]
-struct TellsJob(#[serde(deserialize_with = "super::agent::known_job")] Option<JobReport>);
+struct TellsJob(#[serde(deserialize_with = "known_job")] Option<JobReport>);
 
 /// Returns whether a text has the form of an image's name or of a word.
 fn named(text: &str) -> bool {
