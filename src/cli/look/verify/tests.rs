@@ -59,7 +59,7 @@ impl Files {
 /// A claim whose items have these findings.
 fn claim(finding: impl Fn(CleaningItem) -> Option<Finding>) -> EndedClaim {
     let id = InstanceId::parse("i-1").unwrap();
-    let at = |second| jiff::Timestamp::from_second(1_767_614_400 + second).unwrap();
+    let at = |second: i64| jiff::Timestamp::from_second(1_767_614_400 + second).unwrap();
     let request = Some(RecordId::new("request#acme/web#42", "request#default#1"));
     let span = |activity, from, to| Span { activity, from: at(from), to: at(to), request: request.clone() };
     let line = MachineLine {
