@@ -422,7 +422,7 @@ async fn each_claim_has_one_statement_of_its_line_and_needs_no_write_more() {
     };
     let (_, unsigned, without) = counted(false).await;
     assert!(unsigned.statements().is_empty() && without > 0);
-    let (world, shelf, with) = counted(true).await;
+    let (_world, shelf, with) = counted(true).await;
     assert_eq!(with, without, "a statement needs no write of its own in the yard's table");
     let lines: Vec<_> =
         shelf.machines().into_values().flatten().filter(|line| line.claims().count() > 0).collect();
@@ -439,10 +439,6 @@ async fn each_claim_has_one_statement_of_its_line_and_needs_no_write_more() {
         assert!(before == Some("") || before == Some("owner:acme"), "{said:#?}");
         assert_eq!(said.trust_domain.after, "owner:acme");
     }
-    assert!(
-        world.instances().iter().all(|machine| machine.spans.len() < 9),
-        "delivered stretches are dropped"
-    );
 }
 
 #[tokio::test(start_paused = true)]
