@@ -4,7 +4,7 @@
 //! - **S29:** what is over is in the history, and every second of every machine belongs there to whom it served. Lines
 //!   that are read twice, in another order, tell the same.
 //! - **S30:** a line that is written again is as it was.
-//! - **S43:** where the operators sign, each claim that was not held at its end has one statement, of its machine's line,
+//! - **S44:** where the operators sign, each claim that was not held at its end has one statement, of its machine's line,
 //!   and none says clean of a claim that left something.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -179,7 +179,7 @@ impl Shelf {
     }
 }
 
-/// S43: claims without their statement, and statements that say more than was.
+/// S44: claims without their statement, and statements that say more than was.
 fn statements(truth: &Truth, lines: &[HistoryLine]) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut told = BTreeMap::new();
@@ -188,17 +188,17 @@ fn statements(truth: &Truth, lines: &[HistoryLine]) -> Vec<String> {
         let opened = Envelope::parse(&line.envelope).and_then(|envelope| envelope.open(|_, _, _| Ok(())));
         let statement = opened.expect("a statement is read");
         if statement.predicate.clean && truth.cleaned.get(&line.claim_id) != Some(&true) {
-            wrong.push(format!("S43 {}: is said to be clean, and was not cleaned", line.claim_id));
+            wrong.push(format!("S44 {}: is said to be clean, and was not cleaned", line.claim_id));
         }
         if told.insert(statement.subject[0].digest.sha256.clone(), line.claim_id.clone()).is_some() {
-            wrong.push(format!("S43 {}: another claim has its line", line.claim_id));
+            wrong.push(format!("S44 {}: another claim has its line", line.claim_id));
         }
     }
     for line in lines {
         let HistoryLine::Machine(line) = line else { continue };
         let held = line.spans.iter().any(|span| span.activity == Activity::Held);
         if line.claims().next().is_some() && !held && !told.contains_key(&digest_of(line)) {
-            wrong.push(format!("S43 {}: a claim has no statement: {line:?}", line.instance_id));
+            wrong.push(format!("S44 {}: a claim has no statement: {line:?}", line.instance_id));
         }
     }
     wrong

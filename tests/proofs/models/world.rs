@@ -200,6 +200,7 @@ impl World {
             watches_runs: false,
             inventory: false,
             rebalance: runyard_core::model::Rebalance::Last,
+            statements: false,
         };
         mutant.iter().for_each(|mutant| mutant.policy(&mut policy));
         let setting = Setting {

@@ -52,6 +52,7 @@ pub(crate) fn policy() -> Policy {
         watches_runs: false,
         inventory: true,
         rebalance: runyard_core::model::Rebalance::Last,
+        statements: false,
     }
 }
 
