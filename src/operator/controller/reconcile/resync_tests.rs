@@ -89,8 +89,8 @@ fn machine(number: usize, state: &Loop) -> Item {
 
 fn request() -> Item {
     item(json!({
-        "pk": "request#acme/web#1", "sk": "request#default#1", "kind": "request", "runId": "1", "attempt": 1,
-        "repository": "acme/web", "name": "default", "resourceClass": "linux", "count": 1,
+        "pk": "request#acme/web#1", "sk": "request#default#1", "kind": "request", "version": 1,
+        "runId": "1", "attempt": 1, "repository": "acme/web", "name": "default", "resourceClass": "linux", "count": 1,
         "desired": "provisioned", "generation": 1, "createdAt": "2026-01-05T12:00:00Z",
     }))
 }
