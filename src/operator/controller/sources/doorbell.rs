@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_record_that_a_ring_names_is_read_at_once_and_one_that_is_not_there_says_nothing() {
+    async fn the_record_that_a_ring_names_is_read_and_one_that_is_missing_says_nothing() {
         let mut listener = listening([Ok(vec![by("a", 1), by("b", 1), by("a", 2), Ring::default()])]);
         listener.store.put(item(&pool(1)));
         listener.lease.set(Some(1));
