@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_longer_a_machine_is_free_the_rarer_it_reads_and_never_more_than_the_interval_says() {
+    async fn the_longer_a_machine_is_free_the_rarer_it_reads_and_never_too_often() {
         let long = reads(&orders(State::Idle, false), HOUR * 5);
         let of_hour =
             |hour: u32| long.iter().filter(|at| (HOUR * hour..HOUR * (hour + 1)).contains(*at)).count();
