@@ -147,7 +147,6 @@ class Machines:
             self.prepare(machine, instance)
             self.machines[arn] = machine
         machine = self.machines[arn]
-        fields = dict(machine.extra)
         asked = instance.get("logsRequestedAt", "")
         if machine.beats and asked != machine.answered:
             machine.answered = asked
@@ -164,6 +163,8 @@ class Machines:
             )
         machine.rest(instance)
         signal = machine.says or machine.signal(instance, self.sealed)
+        # With what the signal adds to them: the operator reads a report in the write that signals.
+        fields = dict(machine.extra)
         if signal:
             fields |= signal | {"signalAt": records.now()}
         if machine.resting:
