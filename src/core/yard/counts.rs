@@ -221,11 +221,13 @@ impl Yard {
 
     /// Counts the machines that are past their deadline for longer than a grace.
     pub fn over_deadline(&self, now: Timestamp, grace: SignedDuration) -> usize {
-        let late = |deadlines: &BTreeSet<(Timestamp, InstanceArn)>| {
-            deadlines.iter().take_while(|(at, _)| now.duration_since(*at) > grace).count()
+        let late = |pooled: &BTreeSet<(Timestamp, InstanceArn)>| {
+            pooled.iter().take_while(|(at, _)| now.duration_since(*at) > grace).count()
         };
-        let pooled = self.classes.values().map(|class| &class.pooled);
-        pooled.chain([&self.sums.deadlines]).map(late).sum()
+        let pooled: usize = self.classes.values().map(|class| late(&class.pooled)).sum();
+        // To the second: a machine's gauge need not be closer.
+        let before = now.as_second().saturating_sub(grace.as_secs());
+        pooled + self.sums.deadlines.range(..before).map(|(_, machines)| machines).sum::<usize>()
     }
 
     /// Lists the spot machines that were taken back from a request.

@@ -1,9 +1,8 @@
 //! Numbers over all records that gauges and the watches of GitHub need. They are updated with each change, so that
 //! nobody walks the records for them.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
-
-use jiff::Timestamp;
 
 use crate::model::{Instance, InstanceArn, Life, Reason, Repository, Request, RequestKey, UsageClass};
 
@@ -28,8 +27,8 @@ pub(crate) struct Sums {
     pub(super) repositories: BTreeMap<Repository, u32>,
     /// The requests that changed since they were last taken; none while all of them count as changed.
     pub(super) changed: Option<BTreeSet<RequestKey>>,
-    /// The deadlines of machines out of the pool, the first first; classes have those of pooled machines.
-    pub(super) deadlines: BTreeSet<(Timestamp, InstanceArn)>,
+    /// How many machines out of the pool have their deadline in which second; classes have those of pooled machines.
+    pub(super) deadlines: BTreeMap<i64, usize>,
     /// The spot machines that were taken back from a request.
     pub(super) lost: BTreeSet<InstanceArn>,
 }
@@ -63,12 +62,19 @@ impl Sums {
     pub(crate) fn machine(&mut self, old: Option<&Instance>, new: Option<&Instance>) {
         let deadline = |one: &Instance| {
             let set = one.threshold.filter(|_| one.pooled_at().is_none())?;
-            Some((set.at, one.facts.instance_arn.clone()))
+            Some(set.at.as_second())
         };
         let (before, after) = (old.and_then(deadline), new.and_then(deadline));
         if before != after {
-            before.map(|before| self.deadlines.remove(&before));
-            self.deadlines.extend(after);
+            if let Some(Entry::Occupied(mut known)) = before.map(|before| self.deadlines.entry(before)) {
+                *known.get_mut() -= 1;
+                if *known.get() == 0 {
+                    known.remove();
+                }
+            }
+            if let Some(after) = after {
+                *self.deadlines.entry(after).or_default() += 1;
+            }
         }
         let lost = |one: &&Instance| taken_back(one);
         match (old.filter(lost), new.filter(lost)) {

@@ -81,7 +81,7 @@ fn a_fleet_that_comes_in_part_is_bound_and_the_rest_is_launched_again() {
     let warm: Sometimes = ("two launches are bound", |_, world| {
         world.all::<Launch>().filter(|launch| launch.phase == LaunchPhase::Bound).count() == 2
     });
-    assert_eq!(exhaust(model(empty_pool(1, 2, left, None), &[warm])), 102_776);
+    assert_eq!(exhaust(model(empty_pool(1, 2, left, None), &[warm])), 102_168);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What is kept with each change is what a walk over all records would count.
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
 use super::*;
