@@ -148,6 +148,13 @@ impl<'a> MachineView<'a> {
         Plan::act(Planned::instance(step, note, github))
     }
 
+    /// Keeps in the record what the statement about a claim says, where the step ends one.
+    fn keep_end_of_claim(&self, step: &mut Step<Instance>) {
+        if self.cx.policy.statements {
+            statement::keep_end(step, self.tracked.agent.as_ref());
+        }
+    }
+
     fn step(&self, cause: Cause, change: impl FnOnce(&mut Instance)) -> Step<Instance> {
         let now = self.cx.now.wall;
         let mut step = Step::of(self.instance, now, |next| {
@@ -163,9 +170,7 @@ impl<'a> MachineView<'a> {
             }
             next.threshold = self.deadline(next);
         });
-        if self.cx.policy.statements {
-            statement::keep_end(&mut step, self.tracked.agent.as_ref());
-        }
+        self.keep_end_of_claim(&mut step);
         debug_assert!(
             legal(step.before.place(), cause, step.after.place()),
             "{:?} -> {:?} for {cause:?} is not in the table",

@@ -41,7 +41,7 @@ impl MachineView<'_> {
         let age = self.cx.now.seen.saturating_sub(beat.at);
         let note = Note::warning("Silent", format!("its agent has not spoken for {} s", age.as_secs()));
         let stays = self.outlives(Reason::Unhealthy);
-        let step = Step::of(self.instance, self.cx.now.wall, |next| {
+        let mut step = Step::of(self.instance, self.cx.now.wall, |next| {
             next.state_since = self.cx.now.wall;
             if stays {
                 held::keep_for_person(next);
@@ -50,6 +50,7 @@ impl MachineView<'_> {
                 terminating::tombstone(next, Reason::Unhealthy);
             }
         });
+        self.keep_end_of_claim(&mut step);
         Some(Plan::act(Planned::silence(step, beat.seq, note)))
     }
 
