@@ -44,6 +44,7 @@ pub(crate) fn a_minute_each() -> Policy {
         inventory: false,
         rebalance: Rebalance::Last,
         statements: false,
+        ended_stays: Policy::ENDED_STAYS,
     }
 }
 
@@ -322,6 +323,7 @@ impl Scene {
             inventory: true,
             rebalance: Rebalance::Last,
             statements: false,
+            ended_stays: Policy::ENDED_STAYS,
         };
         let now = Now { wall: start(), mono: secs(10_000), seen: secs(10_000) };
         let mut scene = Self { yard: Yard::default(), policy, now, role: Role { lease: Some(4) } };

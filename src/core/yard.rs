@@ -50,7 +50,7 @@ pub(crate) use need::{gives_back, lacking, target};
 pub use now::Now;
 pub use observation::{Observation, Written};
 pub(crate) use sums::SlotsOfSet;
-pub(crate) use tracked::{Asked, Former, UnreadMachine};
+pub(crate) use tracked::{Archived, Asked, Former, UnreadMachine};
 pub use tracked::{Beat, Ordered, Tracked, TrackedLaunch};
 pub(crate) use unread::{ClassRecord, agent_is_known};
 #[cfg(test)]
@@ -127,6 +127,8 @@ pub struct Yard {
     pub(crate) sets: BTreeMap<(ClassName, SetPlace), SetRecord>,
     /// The history table contains everything that had ended at this time: records need not keep it.
     pub delivered: Option<jiff::Timestamp>,
+    /// Whether the history table takes records: ended requests move to it.
+    pub archives: bool,
     /// The newest runner package of each architecture, as GitHub's list last named them.
     pub latest: BTreeMap<String, RunnerPackage>,
     /// When GitHub's support ends for the versions of classes that follow its list, as far as GitHub reported it.
@@ -178,6 +180,11 @@ impl Yard {
     /// Iterates over all machines.
     pub fn instances(&self) -> impl Iterator<Item = &Tracked> {
         self.instances.values().map(Box::as_ref)
+    }
+
+    /// Returns what is known of a request that had the key of this one before and left the table.
+    pub(crate) fn archived(&self, key: &RequestKey) -> Option<&Archived> {
+        self.requests.get(key).map(|asked| &asked.archived)
     }
 
     /// Returns a request by its key.

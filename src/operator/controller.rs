@@ -14,6 +14,7 @@ mod timers;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::SignedDuration;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -94,6 +95,8 @@ pub struct Settings {
     pub sweep: Duration,
     /// The calls to GitHub beside credentials.
     pub github: GitHubWatch,
+    /// How long the records of ended requests stay in the table where there is a history table; tests shorten it.
+    pub ended_stays: SignedDuration,
 }
 
 /// The calls to GitHub beside credentials.
@@ -143,6 +146,7 @@ impl Settings {
             inventory,
             rebalance: self.rebalance,
             statements: false,
+            ended_stays: self.ended_stays,
         }
     }
 }

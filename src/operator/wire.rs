@@ -292,6 +292,7 @@ fn settings(config: &Config, identity: String) -> Settings {
         prices: Arc::new(config.prices.clone()),
         sweep: config.timing.resync.min(SWEEP),
         github: config.github.as_ref().map(|github| github.watch).unwrap_or_default(),
+        ended_stays: crate::decide::Policy::ENDED_STAYS,
     }
 }
 

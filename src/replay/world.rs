@@ -199,6 +199,7 @@ fn policy(sharing: YardSharing) -> Policy {
         inventory: false,
         rebalance: Rebalance::Last,
         statements: false,
+        ended_stays: Policy::ENDED_STAYS,
     }
 }
 

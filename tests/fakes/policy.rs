@@ -32,6 +32,7 @@ pub fn a_minute_each() -> Policy {
         inventory: false,
         rebalance: runyard_core::model::Rebalance::Last,
         statements: false,
+        ended_stays: Policy::ENDED_STAYS,
     }
 }
 

@@ -22,6 +22,7 @@ mod a_runner_version_ends;
 mod a_scale_set_asks;
 mod a_storm_of_launches;
 mod a_zone_has_no_capacity;
+mod an_ended_request_leaves_the_table;
 mod an_intent_rings;
 mod an_operator_ends;
 mod an_upgrade;

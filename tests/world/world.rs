@@ -56,6 +56,7 @@ pub fn settings(identity: &str) -> Settings {
         prices: Default::default(),
         sweep: Duration::from_secs(60),
         github: watch(),
+        ended_stays: runyard_core::decide::Policy::ENDED_STAYS,
     }
 }
 

@@ -1,5 +1,7 @@
 //! Selects a record by the kind and name that a person writes: finds the one record, or reports a clear error.
 
+use std::collections::BTreeSet;
+
 use crate::common::failure::{CliFailure, CliResult};
 use crate::session::context::{CliContext, readable};
 use crate::session::names;
@@ -214,7 +216,14 @@ async fn request(
         format!("{}{name}{}", selector.run_id, selector.attempt.map(|n| format!("/{n}")).unwrap_or_default())
     };
     let items = match repository {
-        Some(repository) => context.of_run(repository, &selector.run_id, "request#").await?,
+        Some(repository) => {
+            let mut items = context.of_run(repository, &selector.run_id, "request#").await?;
+            let known: BTreeSet<RecordId> = items.iter().filter_map(RecordId::of).collect();
+            let past = context.archived(repository, &selector.run_id).await?;
+            let left = |item: &Item| RecordId::of(item).is_some_and(|key| !known.contains(&key));
+            items.extend(past.into_iter().filter(left));
+            items
+        }
         None => context.all_that(is_request).await?,
     };
     let mut found: Vec<(RequestKey, Item)> = items
@@ -243,7 +252,10 @@ async fn request(
             "request",
             name(),
             format!("there is no such request{near}"),
-            format!("{meant}see `runyard get requests --all`; records go 7 days after the end"),
+            format!(
+                "{meant}see `runyard get requests --all`; a record goes 7 days after the end, and one that ended over a \
+                 day ago needs --repository"
+            ),
         ));
     };
     if found.iter().all(|one| same(one, &last)) {

@@ -1,7 +1,7 @@
 //! `runyard top`: the users of the yard, by repository or by class: running and waiting machines now, and the
-//! machine-minutes in the stored records (requests are kept seven days after their end).
+//! machine-minutes of requests until seven days after their end, from the table and from the history.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -10,11 +10,16 @@ use serde_json::json;
 
 use crate::common::duration;
 use crate::common::failure::CliResult;
+use crate::look::history;
 use crate::output::table::columns;
 use crate::session::context::CliContext;
 use crate::session::verb::{Start, Verb};
+use runyard_core::model::history::HistoryLine;
 use runyard_core::model::kind_of;
-use runyard_core::model::{Instance, Item, Kind, Phase, Reading, Request, State, read};
+use runyard_core::model::{Instance, Item, Kind, Phase, Reading, RecordId, Request, State, read};
+
+/// How long the records of ended requests are kept, in the table or in the history.
+const KEPT: Duration = Duration::from_hours(7 * 24);
 
 /// Who uses the yard.
 #[derive(Debug, Args)]
@@ -47,7 +52,9 @@ impl Verb for TopArgs {
             context.all_that(|item| matches!(kind_of(item), Some(Kind::Request | Kind::Instance))).await?;
         let now = context.clock.now();
         let since = self.since.and_then(|length| now.saturating_sub(length).ok()).unwrap_or(Timestamp::MIN);
-        let mut all: Vec<(String, Usage)> = usage(&items, self.by, since, now).into_iter().collect();
+        let mut all = usage(&items, self.by, since, now);
+        left_the_table(context, &items, (self.by, since, now), &mut all).await?;
+        let mut all: Vec<(String, Usage)> = all.into_iter().collect();
         all.sort_by(|(a, left), (b, right)| (right.seconds, a).cmp(&(left.seconds, b)));
         let head = match self.by {
             By::Repository => "REPOSITORY",
@@ -98,6 +105,39 @@ struct Usage {
     requests: u32,
     failed: u32,
     seconds: u64,
+}
+
+/// Adds the requests of the last seven days that left the table for the history.
+async fn left_the_table(
+    context: &CliContext,
+    items: &[Item],
+    (by, since, now): (By, Timestamp, Timestamp),
+    all: &mut BTreeMap<String, Usage>,
+) -> CliResult {
+    if !history::is_there(context).await? {
+        return Ok(());
+    }
+    let known: BTreeSet<RecordId> = items.iter().filter_map(RecordId::of).collect();
+    let from = since.max(now.saturating_sub(KEPT).unwrap_or(Timestamp::MIN));
+    history::each(context, from, now, false, |line| {
+        let HistoryLine::Request(line) = line else { return Ok(()) };
+        if known.contains(&line.request) {
+            return Ok(());
+        }
+        let name = match by {
+            By::Repository => line.repository.folded().to_string(),
+            By::Class => line.resource_class.clone(),
+        };
+        let usage = all.entry(name).or_default();
+        usage.requests += 1;
+        usage.failed += u32::from(line.phase == Phase::Failed);
+        let from = line.ready_at.or(line.accepted_at).or(line.created_at).unwrap_or(line.ended_at);
+        let length = line.ended_at.duration_since(from.max(since)).as_secs();
+        let machines = line.machines.len().min(line.count as usize) as u64;
+        usage.seconds += u64::try_from(length).unwrap_or_default() * machines;
+        Ok(())
+    })
+    .await
 }
 
 fn usage(items: &[Item], by: By, since: Timestamp, now: Timestamp) -> BTreeMap<String, Usage> {
@@ -158,8 +198,7 @@ fn machines(request: &Request) -> u64 {
 fn span(request: &Request, now: Timestamp) -> (Timestamp, Timestamp) {
     let status = &request.status;
     let from = status.ready_at.or(status.accepted_at).or(request.intent.created_at).unwrap_or(now);
-    let kept = Duration::from_hours(7 * 24);
-    let ended = status.expires_at.and_then(|at| Timestamp::from_second(at).ok()?.checked_sub(kept).ok());
+    let ended = status.expires_at.and_then(|at| Timestamp::from_second(at).ok()?.checked_sub(KEPT).ok());
     let to = ended.filter(|_| request.phase().is_final()).unwrap_or(now);
     (from, to.max(from))
 }

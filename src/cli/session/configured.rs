@@ -41,6 +41,7 @@ pub(crate) fn policy(file: Option<&PathBuf>, table: &TableName) -> CliResult<Pol
         inventory: false,
         rebalance: config.rebalance,
         statements: false,
+        ended_stays: Policy::ENDED_STAYS,
     })
 }
 

@@ -104,6 +104,25 @@ impl CliContext {
         }
     }
 
+    /// Reads the records of a run's requests that left the table for the history, which they do a day after their end.
+    /// None where there is no history table, or no right to it.
+    pub(crate) async fn archived(&self, repository: &Repository, run_id: &RunId) -> CliResult<Vec<Item>> {
+        let Some(history) = &self.history else { return Ok(Vec::new()) };
+        let (pk, mut items, mut after) =
+            (RecordId::partition(&repository.folded(), run_id), Vec::new(), None);
+        loop {
+            match history.query(&pk, "request#", after.as_ref()).await {
+                Ok(page) => {
+                    if !gather(&mut items, page, &mut after) {
+                        return Ok(items);
+                    }
+                }
+                Err(StoreError::NoTable(_) | StoreError::Denied(_)) => return Ok(Vec::new()),
+                Err(error) => return Err(self.failed(&error)),
+            }
+        }
+    }
+
     /// Reads the items of a run whose sort keys begin with a prefix. Keys have the repository in lower case, and older
     /// keys have it as spelled; if neither finds items, every other spelling is tried. A role that is confined to
     /// today's keys may not look for the others.

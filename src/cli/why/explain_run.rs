@@ -84,7 +84,12 @@ async fn look(
     target: &RunTarget,
     github: Option<&RestGitHub>,
 ) -> CliResult<RunExplained> {
-    let items = context.everything().await?;
+    let mut items = context.everything().await?;
+    if let Some(repository) = &target.repository {
+        let past = context.archived(repository, &target.run_id).await?;
+        // Where the table has a record of the same key, it is the newer one.
+        items.splice(0..0, past);
+    }
     let (yard, now, role) = explain::picture(&items, context.clock.now());
     let repository = repository(&yard, target)?;
     let mut told = Told::of(&repository, &target.run_id);

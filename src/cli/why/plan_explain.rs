@@ -240,7 +240,11 @@ pub(crate) async fn explained(
     let ExplainTarget(selector, repository, policy) = target;
     let item = selector.find(context, repository.as_ref()).await?;
     let key = RecordId::of(&item).expect("what was found by its key has one");
-    let items = context.everything().await?;
+    let mut items = context.everything().await?;
+    if key.request().is_some() && !items.iter().any(|item| RecordId::of(item).as_ref() == Some(&key)) {
+        // It left the table for the history.
+        items.push(item);
+    }
     let now = context.clock.now();
     let lines = match selector {
         Selector::Request(_) => {

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use jiff::SignedDuration;
+
 use crate::ledger::Prices;
 use crate::model::{Interruption, LaunchTemplate, Rebalance, RunnerPackage, Timing, YardSharing};
 use crate::yard::{Now, Tracked, Yard};
@@ -31,9 +33,14 @@ pub struct Policy {
     pub rebalance: Rebalance,
     /// Whether statements about claims are signed; then the records keep what those say.
     pub statements: bool,
+    /// How long the record of an ended request stays in the table where there is a history table.
+    pub ended_stays: SignedDuration,
 }
 
 impl Policy {
+    /// How long ended requests stay in the table (contract 3.3).
+    pub const ENDED_STAYS: SignedDuration = SignedDuration::from_hours(24);
+
     /// Returns EC2's notice about a machine, where a machine that serves no request ends for it.
     pub(super) fn ends_free<'a>(&self, tracked: &'a Tracked) -> Option<&'a Interruption> {
         tracked.interruption().filter(|_| tracked.is_interrupted() || self.rebalance == Rebalance::End)

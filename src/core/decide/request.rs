@@ -17,6 +17,7 @@ use crate::decide::{Note, Plan, Planned, Step, WaitReason};
 use crate::yard::{Holding, Yard, gives_back, target};
 
 mod admission;
+mod archived;
 mod ending;
 mod intent;
 mod lost;
@@ -58,7 +59,11 @@ pub(super) fn leaves_queue(cx: &Context<'_>, request: &Request) -> bool {
     let status = &request.status;
     let due = status.deadline.is_some_and(|deadline| deadline <= cx.now.wall);
     let ends = match status.phase {
-        None => refused(cx, request).is_some() || waits_for_label(cx, request),
+        None => {
+            refused(cx, request).is_some()
+                || archived::is_unrecalled(cx, request)
+                || waits_for_label(cx, request)
+        }
         Some(_) => {
             request.intent.fail_requested_at.is_some()
                 || cx.yard.superseded(&request.id).is_some()
@@ -97,6 +102,9 @@ pub(super) fn decide(cx: &Context<'_>, key: &RequestKey) -> Plan {
 fn arrived(cx: &Context<'_>, key: &RequestKey, request: &Request) -> Plan {
     if let Some((reason, message)) = refused(cx, request) {
         return fail(cx, request, reason, message);
+    }
+    if archived::is_unrecalled(cx, request) {
+        return Plan::act(Planned::recall(key.clone()));
     }
     if let Some(class) = Yard::class_of(request)
         && cx.yard.pool(&class).is_none()

@@ -262,6 +262,9 @@ causes! {
     "label-taken": "Another open request of the same owner has this label.",
         "give the request another `--name`, or wait until the other one is over",
         [["labeltaken"]];
+    "key-taken": "The run asked under this name and attempt before, and that request is over.",
+        "give the request another `--name`, or the number of the run's present attempt",
+        [["keytaken"]];
     "invalid-request": "The request itself is not valid.",
         "correct what the message names",
         [["invalid: "]];

@@ -235,6 +235,20 @@ impl Yard {
         self.sums.lost.iter().filter_map(|arn| self.instances.get(arn)).map(|tracked| &tracked.instance)
     }
 
+    /// Returns whether no run of the same repository with a greater number has requests. Runs whose ids are no numbers
+    /// are not GitHub's.
+    pub(crate) fn is_of_last_run(&self, key: &RequestKey) -> bool {
+        let of_repository = format!("{}#", key.repository.folded());
+        let is_number = |run: &str| run.starts_with(|first: char| first.is_ascii_digit());
+        if !is_number(key.run_id.as_str()) {
+            return false;
+        }
+        let (run, _) = run_and_name_of(key);
+        // No name begins with the last character of ASCII, and `:` follows the digits.
+        let (from, to) = ((run, "\u{7f}".to_owned()), (format!("{of_repository}:"), String::new()));
+        self.attempts.range(from..to).next().is_none()
+    }
+
     /// Lists the requests of a run.
     pub fn requests_of_run(&self, key: &RequestKey) -> impl Iterator<Item = (&RequestKey, &Request)> {
         let (run, _) = run_and_name_of(key);

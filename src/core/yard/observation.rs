@@ -64,6 +64,9 @@ pub enum Observation {
     LabelSet(InstanceArn),
     /// A request is refused because GitHub does not know its run.
     RunRefused(RequestKey, String),
+    /// What the history table has under the key of a new request: how the request before it ended, none where there was
+    /// none, or where the table did not answer.
+    Recalled(RequestKey, Option<String>),
     /// A pool's status was written.
     Reported(ClassName),
 }

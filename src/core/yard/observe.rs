@@ -14,7 +14,7 @@ use crate::model::{
     Item, Kind, Lease, Reading, Record, RecordId, SetRecord, Uid, Unreadable, Versioned, read,
 };
 
-use super::{Former, Now, Observation, Tracked, Unit, UnreadMachine, Written, Yard};
+use super::{Archived, Former, Now, Observation, Tracked, Unit, UnreadMachine, Written, Yard};
 
 /// How an image was received, which decides what it may replace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +77,13 @@ impl Yard {
             Observation::RunRefused(id, why) => {
                 if let Some(asked) = self.requests.get_mut(&id) {
                     asked.refused = Some(why);
+                    dirty.insert(Unit::Request(id));
+                }
+            }
+            Observation::Recalled(id, ended) => {
+                if let Some(asked) = self.requests.get_mut(&id) {
+                    asked.archived = ended.map_or(Archived::Absent, Archived::Ended);
+                    dirty.extend(Self::class_of(&asked.request).map(Unit::Class));
                     dirty.insert(Unit::Request(id));
                 }
             }

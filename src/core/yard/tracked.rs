@@ -211,6 +211,20 @@ pub(crate) struct Asked {
     pub(crate) there: Duration,
     /// Why the run is refused, once it is certain that GitHub does not know it.
     pub(crate) refused: Option<String>,
+    /// What is known of a request that had this key before and left the table.
+    pub(crate) archived: Archived,
+}
+
+/// What is known of a request that had the same key before and moved to the history table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Archived {
+    /// The history table was not asked.
+    #[default]
+    Unknown,
+    /// There was none, as far as the history table answered.
+    Absent,
+    /// There was one; how it ended.
+    Ended(String),
 }
 
 /// The last response to a launch, not recorded yet.

@@ -16,6 +16,7 @@ use super::Ports;
 use crate::controller::github::credential_issuer::{CredentialError, CredentialIssuer, UnknownGroup};
 use crate::controller::github::run_check::RunProblem;
 
+mod archive;
 mod failure;
 mod launches;
 mod queue;
@@ -245,6 +246,8 @@ impl Executor {
                 self.ports.store.write(&write).await.map_err(Failure::Store)?;
                 Ok(vec![Observation::Record(key, None)])
             }
+            Effect::Archive(id) => self.archive(&id).await,
+            Effect::Recall(id) => Ok(self.recall(id).await),
         }
     }
 

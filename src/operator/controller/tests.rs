@@ -72,6 +72,7 @@ fn settings() -> Settings {
         prices: Default::default(),
         sweep: Duration::from_secs(60),
         github: GitHubWatch::default(),
+        ended_stays: crate::decide::Policy::ENDED_STAYS,
     }
 }
 

@@ -93,6 +93,7 @@ impl World<'_> {
             Effect::SweepRunner(arn, _) => self.see(Observation::Swept(arn)),
             Effect::Look(key) => self.see(Observation::Looked(self.now.mono, key, None)),
             Effect::Expire(key, _) => self.see(Observation::Record(key, None)),
+            Effect::Archive(_) | Effect::Recall(_) => unreachable!("there is no history"),
         }
     }
 

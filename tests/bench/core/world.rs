@@ -48,6 +48,7 @@ pub(crate) fn policy() -> Policy {
         inventory: false,
         rebalance: runyard_core::model::Rebalance::Last,
         statements: false,
+        ended_stays: Policy::ENDED_STAYS,
     }
 }
 
@@ -358,6 +359,7 @@ impl World {
             Effect::SweepRunner(arn, _) => self.see(Observation::Swept(arn)),
             Effect::Look(key) => self.see(Observation::Looked(self.now.mono, key, None)),
             Effect::Expire(key, _) => self.see(Observation::Record(key, None)),
+            Effect::Archive(_) | Effect::Recall(_) => unreachable!("there is no history"),
         }
     }
 

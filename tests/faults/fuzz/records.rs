@@ -55,6 +55,7 @@ fn judged(item: &Item, beside: &[Item]) {
         inventory: true,
         rebalance: runyard_core::model::Rebalance::Last,
         statements: true,
+        ended_stays: Policy::ENDED_STAYS,
     };
     let mut yard = Yard::default();
     for item in beside.iter().chain([item]) {

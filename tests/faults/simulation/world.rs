@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use runyard_core::decide::{Followed, Following};
+use runyard_core::decide::{Followed, Following, Policy};
 use runyard_core::model::{
     Ahead, Instance, InstanceArn, InstanceId, Item, Life, Place, Reason, Record, RecordId, RegistrationMode,
     ReleasedBy, Request, RunnerPackage, State, Timing, Write, label,
@@ -174,7 +174,11 @@ impl World {
         let dir = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
         Self {
             bug,
-            settings: Settings { sharing: shares.of_yard(), ..settings(&chance, &fault_rates, ends) },
+            settings: Settings {
+                sharing: shares.of_yard(),
+                ended_stays: shelf.ended_stays(),
+                ..settings(&chance, &fault_rates, ends)
+            },
             operators_off: Duration::from_secs(*chance.one(&[2, 20, 120, 3600])).min(if shelf.is_on() {
                 CLOCKS
             } else {
@@ -334,6 +338,7 @@ impl World {
         let released = laws.request_of(&write.key).is_some_and(is_over);
         let mut broken = laws.written(write, old, new);
         self.shelf.written(self.clock.now(), &write.key, new);
+        broken.extend(old.filter(|_| new.is_none()).and_then(|old| self.shelf.removed(&write.key, old)));
         broken.extend(self.lends_ended(who, write, before, new));
         if write.key.pk().starts_with("instance#")
             && let Some(after) = laws.instance_of(&write.key)
@@ -551,5 +556,6 @@ fn settings(chance: &Chance, fault_rates: &FaultRates, ends: Option<VersionEnds>
             reruns: fault_rates.has(Fault::JobsRunAgain),
             rerun_lost: fault_rates.has(Fault::JobsRunAgain),
         },
+        ended_stays: Policy::ENDED_STAYS,
     }
 }

@@ -88,6 +88,7 @@ impl World {
                 self.sees(who, key, false);
             }
             Effect::Pool(_) | Effect::Resolve(_) | Effect::Credential(..) => {}
+            Effect::Archive(_) | Effect::Recall(_) => unreachable!("there is no history"),
         }
     }
 

@@ -201,6 +201,7 @@ impl World {
             inventory: false,
             rebalance: runyard_core::model::Rebalance::Last,
             statements: false,
+            ended_stays: Policy::ENDED_STAYS,
         };
         mutant.iter().for_each(|mutant| mutant.policy(&mut policy));
         let setting = Setting {

@@ -53,6 +53,7 @@ pub(crate) fn policy() -> Policy {
         inventory: true,
         rebalance: runyard_core::model::Rebalance::Last,
         statements: false,
+        ended_stays: Policy::ENDED_STAYS,
     }
 }
 
@@ -269,6 +270,7 @@ impl World {
                 self.table.remove(&key);
                 self.see(Observation::Record(key, None));
             }
+            Effect::Archive(_) | Effect::Recall(_) => unreachable!("there is no history"),
         }
     }
 

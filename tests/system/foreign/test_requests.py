@@ -2,7 +2,7 @@
 
 from datetime import datetime, timedelta, timezone
 
-from records import Refused, now, pool_key, time_of
+from records import Refused, decoded, now, pool_key, time_of
 from yard import Scenario
 
 
@@ -223,6 +223,32 @@ class Requests(Scenario):
         self.assertIn("LabelTaken", conditions(failed))
         self.assertEqual(failed["repository"], "Octo/Other")
         self.phase(self.ask("6022", name="gpu"), "Ready")
+
+    def test_a_request_that_ended_a_day_ago_is_in_the_history_and_its_key_stays_used(self):
+        self.pool(max=4)
+        key, later = self.ask("6031"), self.ask("6032")
+        for one in (key, later):
+            self.phase(one, "Ready")
+            self.table.release(one)
+            self.phase(one, "Released")
+        before = self.table.get(key)
+        a_day_ago = datetime.now(timezone.utc) - timedelta(hours=25)
+        self.table.amend(key, endedAt=a_day_ago.isoformat(timespec="milliseconds").replace("+00:00", "Z"))
+        self.eventually("it left the table", lambda: self.table.get(key) is None)
+        query = {
+            "TableName": f"{self.table_name}-history",
+            "KeyConditionExpression": "pk = :pk AND sk = :sk",
+            "ExpressionAttributeValues": {":pk": {"S": key["pk"]}, ":sk": {"S": key["sk"]}},
+        }
+        (kept,) = self.dynamodb.query(**query)["Items"]
+        moved = {name: value for name, value in decoded(kept).items() if before.get(name) != value}
+        self.assertEqual(sorted(moved), ["endedAt", "updatedAt", "version"])
+        self.assertEqual(set(before) - set(decoded(kept)), set())
+        again = self.ask("6031")
+        self.assertEqual(again, key)
+        failed = self.phase(again, "Failed")
+        self.assertIn("KeyTaken", conditions(failed))
+        self.assertEqual(failed.get("served", []), [])
 
     def test_a_class_deleted_and_made_anew_is_served_by_its_new_record(self):
         self.pool(desired=1, max=2)

@@ -2,7 +2,8 @@
 //! each write carries the record that it replaces and the record that it writes, so carrying it out leaves no choice.
 
 use crate::model::{
-    Agent, ClassName, Instance, InstanceArn, Launch, Pool, PoolMessage, RecordId, Request, Versioned,
+    Agent, ClassName, Instance, InstanceArn, Launch, Pool, PoolMessage, RecordId, Request, RequestKey,
+    Versioned,
 };
 use crate::ports::LaunchOrder;
 
@@ -89,6 +90,11 @@ pub enum Effect {
     Look(RecordId),
     /// Remove a record whose time is over. Fenced by its `expiresAt`.
     Expire(RecordId, i64),
+    /// Copy the record of an ended request to the history table, and remove it here once it is there. Fenced by the
+    /// version that was copied.
+    Archive(RequestKey),
+    /// Read what the history table has under the key of a new request.
+    Recall(RequestKey),
 }
 
 /// One record of this operator that an effect writes in full, as planned.
@@ -139,7 +145,9 @@ impl Effect {
             | Self::Credential(..)
             | Self::SweepRunner(..)
             | Self::Look(_)
-            | Self::Expire(..) => Vec::new(),
+            | Self::Expire(..)
+            | Self::Archive(_)
+            | Self::Recall(_) => Vec::new(),
         }
     }
 }

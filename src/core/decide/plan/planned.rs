@@ -6,7 +6,7 @@
 
 use crate::model::{
     Agent, ClassName, EventType, Instance, InstanceArn, Launch, Pool, PoolMessage, Record, RecordId, Request,
-    Slot,
+    RequestKey, Slot,
 };
 use crate::ports::LaunchOrder;
 
@@ -336,6 +336,18 @@ impl Planned {
         Self::of_record("expire", Effect::Expire(id.clone(), expires_at), id)
     }
 
+    /// Plans [`Effect::Archive`].
+    pub fn archive(id: RequestKey) -> Self {
+        let record = RecordId::Request(id.clone());
+        Self::of_record("archive", Effect::Archive(id), record).leaders().upkeep()
+    }
+
+    /// Plans [`Effect::Recall`].
+    pub fn recall(id: RequestKey) -> Self {
+        let record = RecordId::Request(id.clone());
+        Self::of_record("recall", Effect::Recall(id), record).upkeep()
+    }
+
     /// Lists the records among its slots: those to read when it is not known whether they were written.
     pub fn records(&self) -> impl Iterator<Item = &RecordId> {
         self.slots.iter().filter_map(Slot::record)
@@ -405,6 +417,8 @@ impl Planned {
             }
             Effect::Look(key) => format!("record {key}: read it again"),
             Effect::Expire(key, _) => format!("record {key}: remove, its time is over"),
+            Effect::Archive(id) => format!("request {id}: move its record to the history"),
+            Effect::Recall(id) => format!("request {id}: see whether the history has one of its key"),
         }
     }
 }

@@ -8,11 +8,14 @@ use crate::model::{
 };
 use crate::yard::Yard;
 
-use super::is_live;
+use super::{archived, is_live};
 
 /// Returns why a new request is refused: one word and a sentence. None when it is not refused, or when its class must
 /// be read again before it counts as unknown.
 pub(in crate::decide) fn refused(cx: &Context<'_>, request: &Request) -> Option<(&'static str, String)> {
+    if let Some(message) = archived::taken(cx, request) {
+        return Some(("KeyTaken", message));
+    }
     let intent = &request.intent;
     let class = Yard::class_of(request);
     let pool = class.as_ref().and_then(|class| cx.yard.pool(class));

@@ -146,9 +146,14 @@ pub(super) fn over(cx: &Context<'_>, key: &RequestKey, request: &Request, holdin
     {
         if at <= cx.now.wall {
             plan.actions.push(Planned::expire(request.key(), expires_at));
-        } else {
-            plan.wake_at(cx.now.when(at));
+            return plan;
         }
+        plan.wake_at(cx.now.when(at));
+    }
+    match super::archived::moves_at(cx, key, request) {
+        Some(at) if at <= cx.now.wall => plan.actions.push(Planned::archive(key.clone())),
+        Some(at) => plan.wake_at(cx.now.when(at)),
+        None => {}
     }
     plan
 }

@@ -9,6 +9,7 @@ use crate::testing::*;
 use crate::yard::Observation;
 use crate::yard::lacking;
 
+mod archived;
 mod bounds;
 mod intent;
 mod labels;

@@ -121,6 +121,10 @@ const SAID: &[(&str, &str)] = &[
     ("AgentRecordGone: the record of its agent is gone", "agent-record-gone"),
     ("Quota: count 5 is over what share acme may have at the same time (3)", "share-quota"),
     ("OverMax: count 9 is over the max of class small (8)", "over-max"),
+    (
+        "KeyTaken: acme/web run 42/default/1 was asked for before, Released at noon, and its record is in the history",
+        "key-taken",
+    ),
     ("LabelTaken: label 42 is that of acme/web run 42/default/1 until it is over", "label-taken"),
     ("Invalid: minCount: 3 is not within 1 to count (2)", "invalid-request"),
     ("LaunchFailed: it was refused: something new", "launch-refused"),

@@ -141,6 +141,7 @@ fn every_way_to_fail_has_a_cause_even_without_a_word() {
         "OverMax",
         "NotAllowed",
         "LabelTaken",
+        "KeyTaken",
         "Quota",
         "TooMany",
         "DeadlinePassed",

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::model::{Phase, RecordId, Request, RequestKey};
 use crate::yard::observe::Source;
-use crate::yard::tracked::Asked;
+use crate::yard::tracked::{Archived, Asked};
 use crate::yard::{Now, Unit, Yard, gives_back, label_of, lacking, run_and_name_of};
 
 /// Updates the number of open requests (accepted and not ended) of a repository after one of them changed.
@@ -93,7 +93,8 @@ impl Yard {
                 Some(std::mem::replace(&mut known.request, new))
             }
             (Some(new), None) => {
-                let asked = Asked { request: new, touched: now.mono, there: now.mono, refused: None };
+                let (refused, archived) = (None, Archived::Unknown);
+                let asked = Asked { request: new, touched: now.mono, there: now.mono, refused, archived };
                 self.requests.insert(key.clone(), Box::new(asked));
                 None
             }

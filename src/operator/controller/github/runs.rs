@@ -21,6 +21,7 @@ use crate::controller::records::events::Events;
 mod ended;
 mod known;
 mod lost;
+mod past;
 mod queued;
 mod reruns;
 mod schedule;
@@ -64,6 +65,8 @@ pub(crate) struct Duties {
 pub(crate) struct RunWatch {
     pub(crate) github: Arc<dyn GitHub>,
     pub(crate) store: Arc<dyn Store>,
+    /// The history table, with the records of requests that left the table; none where there is no history.
+    pub(crate) history: Option<Arc<dyn Store>>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) entropy: Arc<dyn Entropy>,
     pub(crate) events: Events,
@@ -93,6 +96,8 @@ pub(crate) struct Memory {
     rung: BTreeSet<Repo>,
     /// Until when rings about unknown repositories are ignored.
     strangers_until: Duration,
+    /// The requests of open runs that left the table.
+    past: past::Past,
 }
 
 impl RunWatch {
@@ -182,6 +187,7 @@ impl RunWatch {
         let requested = known.runs.keys().filter(|repo| self.duties.reruns || known.is_live(repo));
         repositories.extend(requested.cloned());
         self.memory.forget(known, &repositories);
+        self.memory.forget_past(self.clock.elapsed());
         let mut looks: BTreeSet<Look> = repositories.into_iter().map(Look::Repository).collect();
         if self.duties.rerun_lost {
             let settled = |key: &&RequestKey| !self.memory.settled.contains(&((*key).clone(), String::new()));
@@ -307,6 +313,7 @@ impl RunWatch {
         };
         self.end(requests, RunState::Active { attempt: run.attempt }).await?;
         self.note_workflow(run, requests).await?;
+        let requests = &self.with_past(repo, run, requests).await?;
         if self.duties.reruns {
             self.attempts(repo, run, requests).await?;
         }

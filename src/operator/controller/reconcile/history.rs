@@ -110,6 +110,7 @@ impl Loop {
     pub(super) fn keep_history(&mut self) {
         let (wall, mono) = (self.ports.clock.now(), self.ports.clock.elapsed());
         self.yard.delivered = None;
+        self.yard.archives = self.backlog.is_there();
         if self.role.lease.is_none() {
             return;
         }

@@ -195,6 +195,7 @@ fn spawn_run_watch(
         let watch = runs::RunWatch {
             github,
             store: ports.store.clone(),
+            history: ports.history.as_ref().map(|table| table.store.clone()),
             clock: ports.clock.clone(),
             entropy: ports.entropy.clone(),
             events: events.clone(),

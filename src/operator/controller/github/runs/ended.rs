@@ -99,8 +99,12 @@ impl RunWatch {
         Ok(())
     }
 
+    /// Reads a request in the table, or in the history where it is known to have left the table.
     pub(super) async fn request(&self, key: &RequestKey) -> Result<Option<Request>, StoreError> {
-        let item = self.store.get(&Request::key_of(key)).await?;
+        let item = match self.store.get(&Request::key_of(key)).await? {
+            None => self.past_record(key).await?,
+            there => there,
+        };
         // Unreadable requests are ignored.
         Ok(item.and_then(|item| match read::<Request>(&item) {
             Reading::Record(request) => Some(request),

@@ -37,10 +37,11 @@ impl RunWatch {
 
     /// Returns whether the failed jobs of its run were re-run for another of its requests, since that is done only
     /// once.
-    async fn was_run_again(&self, key: &RequestKey, known: &Known) -> Result<bool, StoreError> {
-        for other in
-            known.of_run(key).into_iter().flatten().map(|(other, _)| other).filter(|other| *other != key)
-        {
+    async fn was_run_again(&mut self, key: &RequestKey, known: &Known) -> Result<bool, StoreError> {
+        let mut others = known.of_run(key).cloned().unwrap_or_default();
+        others.extend(self.past_of(key).await?);
+        others.remove(key);
+        for other in others.keys() {
             let other = self.request(other).await?;
             if other.is_some_and(|other| other.status.rerun_requested_at.is_some()) {
                 return Ok(true);

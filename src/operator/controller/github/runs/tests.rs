@@ -68,6 +68,7 @@ fn start(
     let watch = RunWatch {
         github: Arc::new(github.clone()),
         store: Arc::new(store.clone()),
+        history: None,
         clock,
         entropy: Arc::new(SeededEntropy::new(seed)),
         events,
