@@ -31,13 +31,14 @@ pub struct Message {
     pub body: String,
     id: u64,
     until: Duration,
-    visible_at: Duration,
+    /// When it is visible again.
+    pub visible_at: Duration,
     receives: u32,
 }
 
 impl Message {
     /// Returns the last receipt; older ones are void.
-    fn receipt(&self) -> String {
+    pub fn receipt(&self) -> String {
         format!("{}#{}", self.id, self.receives)
     }
 }
@@ -94,12 +95,6 @@ impl MemoryQueue {
         let before = self.messages.len();
         self.messages.retain(|message| message.receipt() != receipt);
         self.messages.len() < before
-    }
-
-    /// Makes messages visible again at once.
-    pub fn give_back(&mut self, receipts: &[String], now: Duration) {
-        let given = self.messages.iter_mut().filter(|message| receipts.contains(&message.receipt()));
-        given.for_each(|message| message.visible_at = now);
     }
 
     /// Makes a message a dead letter.

@@ -69,6 +69,15 @@ impl MemoryQueue {
         locked(&self.0.queues).values_mut().for_each(|queue| queue.messages.make_contiguous().reverse());
     }
 
+    /// Makes received messages visible again at once.
+    pub fn show_again(&self, class: &ClassName, receipts: &[String]) {
+        let now = self.0.clock.elapsed();
+        let mut queues = locked(&self.0.queues);
+        let messages = queues.get_mut(class).into_iter().flat_map(|queue| &mut queue.messages);
+        let received = messages.filter(|message| receipts.contains(&message.receipt()));
+        received.for_each(|message| message.visible_at = now);
+    }
+
     /// The bodies waiting or hidden, oldest first.
     pub fn bodies(&self, class: &ClassName) -> Vec<String> {
         let mut queues = locked(&self.0.queues);
@@ -127,12 +136,6 @@ impl PoolQueue for MemoryQueue {
     async fn delete(&self, class: &ClassName, receipts: &[String]) -> Result<Vec<String>, QueueError> {
         batch(receipts.len())?;
         self.with(class, |queue| receipts.iter().filter(|receipt| !queue.delete(receipt)).cloned().collect())
-    }
-
-    async fn give_back(&self, class: &ClassName, receipts: &[String]) -> Result<(), QueueError> {
-        batch(receipts.len())?;
-        let now = self.0.clock.elapsed();
-        self.with(class, |queue| queue.give_back(receipts, now))
     }
 
     async fn depth(&self, class: &ClassName) -> Result<Option<QueueDepth>, QueueError> {

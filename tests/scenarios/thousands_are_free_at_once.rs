@@ -47,10 +47,6 @@ impl PoolQueue for Slow {
         self.inner.delete(class, receipts).await
     }
 
-    async fn give_back(&self, class: &ClassName, receipts: &[String]) -> Result<(), QueueError> {
-        self.inner.give_back(class, receipts).await
-    }
-
     async fn depth(&self, class: &ClassName) -> Result<Option<QueueDepth>, QueueError> {
         self.inner.depth(class).await
     }

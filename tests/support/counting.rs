@@ -133,12 +133,6 @@ impl<T: PoolQueue> PoolQueue for Counting<T> {
         outcome
     }
 
-    async fn give_back(&self, class: &ClassName, receipts: &[String]) -> Result<(), QueueError> {
-        let outcome = self.inner.give_back(class, receipts).await;
-        self.calls.note("give_back", Vec::new(), ended(&outcome));
-        outcome
-    }
-
     async fn depth(&self, class: &ClassName) -> Result<Option<QueueDepth>, QueueError> {
         // Asked once a minute for people: no call that a machine's life costs.
         self.inner.depth(class).await

@@ -57,8 +57,6 @@ pub trait PoolQueue: Send + Sync {
     async fn receive(&self, class: &ClassName, most: u32) -> Result<Vec<Received>, QueueError>;
     /// Deletes messages, in one batch of at most 10, and returns the receipts that were not deleted.
     async fn delete(&self, class: &ClassName, receipts: &[String]) -> Result<Vec<String>, QueueError>;
-    /// Makes messages visible again at once, in one batch of at most 10.
-    async fn give_back(&self, class: &ClassName, receipts: &[String]) -> Result<(), QueueError>;
     /// Moves an unreadable message to the dead-letter queue: sent there first, then removed here.
     async fn bury(&self, class: &ClassName, receipt: &str, raw: &str) -> Result<(), QueueError>;
     /// Returns the approximate number of messages; none where it is not known.

@@ -7,10 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use aws_config::SdkConfig;
-use aws_sdk_sqs::types::{
-    BatchResultErrorEntry, ChangeMessageVisibilityBatchRequestEntry, DeleteMessageBatchRequestEntry,
-    QueueAttributeName,
-};
+use aws_sdk_sqs::types::{BatchResultErrorEntry, DeleteMessageBatchRequestEntry, QueueAttributeName};
 use aws_sdk_sqs::{Client, config};
 
 use crate::model::{ANNOUNCED, ClassName, PoolMessage, TableName};
@@ -217,32 +214,6 @@ impl PoolQueue for SqsQueue {
         let done = call.set_entries(Some(entries)).send().await;
         let done = done.map_err(|error| self.judged(class, classify(&error)))?;
         Ok(done.failed.iter().filter_map(|failed| entry(receipts, failed)).cloned().collect())
-    }
-
-    async fn give_back(&self, class: &ClassName, receipts: &[String]) -> Result<(), QueueError> {
-        batch(receipts.len())?;
-        if receipts.is_empty() {
-            return Ok(());
-        }
-        let entries: Result<Vec<_>, _> = (0..)
-            .zip(receipts)
-            .map(|(id, receipt): (usize, _)| {
-                let entry = ChangeMessageVisibilityBatchRequestEntry::builder().id(id.to_string());
-                entry.receipt_handle(receipt).visibility_timeout(0).build()
-            })
-            .collect();
-        let entries = entries.map_err(|error| QueueError::Invalid(error.to_string()))?;
-        let call = self.client.change_message_visibility_batch().queue_url(self.url(class).await?);
-        let done = call.set_entries(Some(entries)).send().await;
-        let done = done.map_err(|error| self.judged(class, classify(&error)))?;
-        // An expired receipt belongs to a message that is visible already, which was the goal.
-        match done.failed.iter().find(|failed| !failed.sender_fault()) {
-            None => Ok(()),
-            Some(failed) => {
-                let (count, code) = (done.failed.len(), failed.code());
-                Err(QueueError::Unreachable(format!("{count} messages were not given back: {code}")))
-            }
-        }
     }
 
     async fn depth(&self, class: &ClassName) -> Result<Option<QueueDepth>, QueueError> {

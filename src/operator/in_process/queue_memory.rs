@@ -57,12 +57,6 @@ impl PoolQueue for InProcessQueue {
         Ok(self.with(class, unknown))
     }
 
-    async fn give_back(&self, class: &ClassName, receipts: &[String]) -> Result<(), QueueError> {
-        let now = self.clock.elapsed();
-        self.with(class, |queue| queue.give_back(receipts, now));
-        Ok(())
-    }
-
     async fn depth(&self, class: &ClassName) -> Result<Option<QueueDepth>, QueueError> {
         let now = self.clock.elapsed();
         Ok(Some(self.with(class, |queue| queue.depth(now))))

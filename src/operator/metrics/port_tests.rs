@@ -170,9 +170,6 @@ impl PoolQueue for Refusing {
     async fn delete(&self, _: &ClassName, receipts: &[String]) -> Result<Vec<String>, QueueError> {
         Ok(receipts.to_vec())
     }
-    async fn give_back(&self, _: &ClassName, _: &[String]) -> Result<(), QueueError> {
-        Err(QueueError::Denied(String::new()))
-    }
     async fn bury(&self, _: &ClassName, _: &str, _: &str) -> Result<(), QueueError> {
         Err(QueueError::Invalid(String::new()))
     }
@@ -261,7 +258,6 @@ async fn call_all(metered: &Metered<Refusing>) {
     assert_eq!(metered.ensure(&linux).await, Err(QueueError::Missing));
     assert!(metered.receive(&linux, 1).await.is_err());
     assert_eq!(metered.delete(&linux, &receipts).await.unwrap(), receipts);
-    assert!(metered.give_back(&linux, &receipts).await.is_err());
     assert!(metered.bury(&linux, "a", "x").await.is_err());
     assert!(metered.terminate(&[]).await.is_err());
     assert!(metered.describe(&[]).await.is_err());
@@ -305,7 +301,6 @@ async fn queue_compute_and_github_are_passed_on_and_counted_in_series_that_were_
         ("queue", "ensure", "missing"),
         ("queue", "receive", "unreachable"),
         ("queue", "delete", "ok"),
-        ("queue", "give_back", "denied"),
         ("queue", "bury", "invalid"),
         ("compute", "terminate", "refused"),
         ("compute", "describe", "unknown"),

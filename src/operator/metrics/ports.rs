@@ -41,7 +41,6 @@ pub(super) const SERIES: &[(&str, &[&str], &[&str])] = &[
             "announce",
             "receive",
             "delete",
-            "give_back",
             "bury",
             "depth",
             "notices",
@@ -301,10 +300,6 @@ impl<T: PoolQueue + ?Sized> PoolQueue for Metered<T> {
 
     async fn delete(&self, class: &ClassName, receipts: &[String]) -> Result<Vec<String>, QueueError> {
         self.counted("delete", self.inner.delete(class, receipts)).await
-    }
-
-    async fn give_back(&self, class: &ClassName, receipts: &[String]) -> Result<(), QueueError> {
-        self.counted("give_back", self.inner.give_back(class, receipts)).await
     }
 
     async fn bury(&self, class: &ClassName, receipt: &str, raw: &str) -> Result<(), QueueError> {

@@ -187,14 +187,6 @@ impl<T: PoolQueue> PoolQueue for Timed<T> {
         outcome
     }
 
-    async fn give_back(&self, class: &ClassName, receipts: &[String]) -> Result<(), QueueError> {
-        let begun = Instant::now();
-        self.delay().await;
-        let outcome = self.inner.give_back(class, receipts).await;
-        self.calls.note("give_back", Vec::new(), outcome.is_ok(), begun);
-        outcome
-    }
-
     async fn bury(&self, class: &ClassName, receipt: &str, raw: &str) -> Result<(), QueueError> {
         self.inner.bury(class, receipt, raw).await
     }

@@ -24,11 +24,10 @@ pub(crate) const DYNAMODB: [Row; 10] = [
     ("records", "-.......uu", "uuuuuutuuu"),
 ];
 
-pub(crate) const SQS: [Row; 11] = [
+pub(crate) const SQS: [Row; 10] = [
     ("announce", "-.......uu", "uuuuuutuuu"),
     ("receive", "-.......uu", "uuuuuutuuu"),
     ("delete", "-.......uu", "uuuuuutuuu"),
-    ("give_back", "-.......uu", "uuuuuutuuu"),
     ("bury", "-.......uu", "uuuuuutuuu"),
     ("address", "-.......uu", "uuuuuutuuu"),
     ("ensure", "-.......uu", "uuuuuutuuu"),

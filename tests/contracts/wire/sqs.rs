@@ -59,7 +59,6 @@ async fn play(engine: &Engine, numbers: &AtomicUsize, cell: Cell) -> Came {
         "announce" | "bury" => "SendMessage",
         "receive" => "ReceiveMessage",
         "delete" => "DeleteMessageBatch",
-        "give_back" => "ChangeMessageVisibilityBatch",
         "address" => "GetQueueUrl",
         "ensure" => "CreateQueue",
         "notices" | "jobs" => "ReceiveMessage",
@@ -70,7 +69,7 @@ async fn play(engine: &Engine, numbers: &AtomicUsize, cell: Cell) -> Came {
     if !matches!(cell.call, "announce" | "address" | "ensure") {
         direct.announce(&message(&class)).await.unwrap();
     }
-    if matches!(cell.call, "delete" | "give_back" | "bury" | "acknowledge") {
+    if matches!(cell.call, "delete" | "bury" | "acknowledge") {
         receipts = direct.receive(&class, 10).await.unwrap().into_iter().map(|got| got.receipt).collect();
     }
     let peer = before(engine.endpoint(), name, cell.fault, cell.lasting.times(), &WORDS).await;
@@ -91,7 +90,6 @@ async fn play(engine: &Engine, numbers: &AtomicUsize, cell: Cell) -> Came {
         "announce" | "address" => letter(&queue.announce(&message(&class)).await),
         "receive" => letter(&queue.receive(&class, 10).await),
         "delete" => letter(&queue.delete(&class, &receipts).await),
-        "give_back" => letter(&queue.give_back(&class, &receipts).await),
         _ => letter(&queue.bury(&class, &receipts[0], "raw").await),
     };
     if cell.call == "ensure" && letter != '.' {
@@ -105,7 +103,7 @@ async fn play(engine: &Engine, numbers: &AtomicUsize, cell: Cell) -> Came {
         "announce" | "address" => letter == '.' && depth.waiting == 0 || depth.waiting > most,
         "ensure" => depth.waiting + depth.dead != 0,
         "delete" | "acknowledge" => letter == '.' && depth.waiting != 0,
-        "receive" | "give_back" | "notices" => depth.waiting != 1,
+        "receive" | "notices" => depth.waiting != 1,
         "jobs" | "forget" => depth.waiting > 1,
         _ => letter == '.' && (depth.waiting != 0 || depth.dead == 0) || depth.waiting + depth.dead == 0,
     };

@@ -13,7 +13,6 @@ use Who::{Init, Machine, Operator, Reader, Workflow};
 /// actions it is made of.
 const CALLS: &[(&str, &[&str], &[Who])] = &[
     ("batch_write_item", &["dynamodb:BatchWriteItem"], &[Operator, Init]),
-    ("change_message_visibility_batch", &["sqs:ChangeMessageVisibility"], &[Operator]),
     ("create_fleet", &["ec2:CreateFleet", "ec2:RunInstances", "ec2:CreateTags", "iam:PassRole"], &[Operator]),
     ("create_launch_template", &["ec2:CreateLaunchTemplate", "ec2:CreateTags"], &[Operator, Init]),
     ("create_launch_template_version", &["ec2:CreateLaunchTemplateVersion"], &[Operator, Init]),

@@ -216,14 +216,13 @@ const READS_AND_WRITES: [&str; 8] = [
     "dynamodb:DescribeTable",
 ];
 const FOLLOWS: [&str; 3] = ["dynamodb:DescribeStream", "dynamodb:GetShardIterator", "dynamodb:GetRecords"];
-const HINTS: [&str; 7] = [
+const HINTS: [&str; 6] = [
     "sqs:CreateQueue",
     "sqs:GetQueueUrl",
     "sqs:GetQueueAttributes",
     "sqs:SendMessage",
     "sqs:ReceiveMessage",
     "sqs:DeleteMessage",
-    "sqs:ChangeMessageVisibility",
 ];
 const SHAPES: [&str; 3] = ["dynamodb:CreateTable", "dynamodb:UpdateTable", "dynamodb:UpdateTimeToLive"];
 const LOOKS: [&str; 5] = [

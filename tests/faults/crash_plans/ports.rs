@@ -203,10 +203,6 @@ impl PoolQueue for TappedQueue {
         self.life.effect("queue delete".into(), unheard(), self.inner.delete(class, receipts)).await
     }
 
-    async fn give_back(&self, class: &ClassName, receipts: &[String]) -> Result<(), QueueError> {
-        self.life.effect("queue give back".into(), unheard(), self.inner.give_back(class, receipts)).await
-    }
-
     async fn bury(&self, class: &ClassName, receipt: &str, raw: &str) -> Result<(), QueueError> {
         self.life.effect("queue bury".into(), unheard(), self.inner.bury(class, receipt, raw)).await
     }

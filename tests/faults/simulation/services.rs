@@ -151,10 +151,6 @@ impl PoolQueue for Services {
         self.queue("delete", class.as_str(), self.0.world.queue.delete(class, receipts)).await
     }
 
-    async fn give_back(&self, class: &ClassName, receipts: &[String]) -> Result<(), QueueError> {
-        self.queue("give_back", class.as_str(), self.0.world.queue.give_back(class, receipts)).await
-    }
-
     async fn bury(&self, class: &ClassName, receipt: &str, raw: &str) -> Result<(), QueueError> {
         self.queue("bury", class.as_str(), self.0.world.queue.bury(class, receipt, raw)).await
     }

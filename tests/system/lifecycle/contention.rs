@@ -56,6 +56,7 @@ fn settings(identity: &str) -> Settings {
         prices: Default::default(),
         sweep: minutes(5),
         github: runyard_operator::controller::GitHubWatch::default(),
+        ended_stays: runyard_core::decide::Policy::ENDED_STAYS,
     }
 }
 
@@ -218,7 +219,7 @@ async fn judged(calls: &[Call], endpoint: &str, at_once: bool) {
     writes.clone().for_each(|call| *outcomes.entry((call.name, call.outcome)).or_default() += 1);
     let wasted = writes.filter(|call| call.outcome != "ok").count();
     let mut asked: BTreeMap<&str, usize> = BTreeMap::new();
-    let queue = ["announce", "receive", "delete", "give_back", "bury", "ensure"];
+    let queue = ["announce", "receive", "delete", "bury", "ensure"];
     calls
         .iter()
         .filter(|call| queue.contains(&call.name))

@@ -74,6 +74,20 @@ impl Bench {
         }
     }
 
+    /// Makes received messages visible again at once.
+    pub(crate) async fn show_again(&self, class: &ClassName, receipts: &[String]) {
+        match &self.raw {
+            RawQueue::Memory(queue) => queue.show_again(class, receipts),
+            RawQueue::Sqs { client, table } => {
+                let url = url(client, &format!("{table}-{class}")).await;
+                for receipt in receipts {
+                    let call = client.change_message_visibility().queue_url(&url).receipt_handle(receipt);
+                    call.visibility_timeout(0).send().await.expect("the raw client shows it again");
+                }
+            }
+        }
+    }
+
     /// The bodies among the dead letters.
     pub(crate) async fn dead(&self, class: &ClassName) -> Vec<String> {
         match &self.raw {

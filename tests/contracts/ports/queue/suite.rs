@@ -33,7 +33,6 @@ on_every_engine!(
     a_received_message_says_what_was_announced_and_is_hidden_from_others,
     a_deleted_message_does_not_come_back,
     receipts_that_could_not_be_deleted_are_answered,
-    a_message_given_back_is_there_at_once,
     every_message_is_received_in_batches_of_at_most_ten,
     classes_do_not_mix,
     an_unreadable_message_is_shown_raw_and_can_be_buried,
@@ -124,7 +123,7 @@ async fn a_deleted_message_does_not_come_back(bench: Bench) {
     let received = receive(&bench, 2).await;
     let (gone, back) = (&received[0], &received[1]);
     assert_eq!(bench.queue.delete(&linux(), std::slice::from_ref(&gone.receipt)).await, Ok(Vec::new()));
-    bench.queue.give_back(&linux(), &receipts(&received)[1..]).await.unwrap();
+    bench.show_again(&linux(), &receipts(&received)[1..]).await;
     assert_eq!(receive(&bench, 1).await[0].body, back.body);
     assert_eq!(bench.queue.receive(&linux(), 10).await, Ok(Vec::new()));
 }
@@ -135,16 +134,6 @@ async fn receipts_that_could_not_be_deleted_are_answered(bench: Bench) {
     given.insert(1, "no-receipt".into());
     assert_eq!(bench.queue.delete(&linux(), &given).await, Ok(vec!["no-receipt".to_owned()]));
     assert_eq!(bench.queue.delete(&linux(), &[]).await, Ok(Vec::new()));
-}
-
-async fn a_message_given_back_is_there_at_once(bench: Bench) {
-    announced(&bench, 3).await;
-    for _ in 0..3 {
-        let received = receive(&bench, 3).await;
-        bench.queue.give_back(&linux(), &receipts(&received)).await.unwrap();
-    }
-    bench.queue.give_back(&linux(), &[]).await.unwrap();
-    assert_eq!(receive(&bench, 3).await.len(), 3);
 }
 
 async fn every_message_is_received_in_batches_of_at_most_ten(bench: Bench) {
@@ -209,7 +198,6 @@ async fn calls_with_too_much_are_refused(bench: Bench) {
         bench.queue.receive(&linux(), 11).await.map(|_| ()),
         bench.queue.receive(&linux(), 0).await.map(|_| ()),
         bench.queue.delete(&linux(), &eleven).await.map(|_| ()),
-        bench.queue.give_back(&linux(), &eleven).await,
     ] {
         assert!(matches!(outcome, Err(QueueError::Invalid(_))), "{outcome:?}");
     }
@@ -222,7 +210,7 @@ async fn unread_messages_are_put_aside_only_after_a_thousand_receives(bench: Ben
         bench.post(&linux(), "never read").await;
         for _ in 0..1000 {
             let received = receive(&bench, 1).await;
-            bench.queue.give_back(&linux(), &receipts(&received)).await.unwrap();
+            bench.show_again(&linux(), &receipts(&received)).await;
         }
         assert_eq!(bench.dead(&linux()).await, Vec::<String>::new());
         assert_eq!(bench.queue.receive(&linux(), 1).await, Ok(Vec::new()));
