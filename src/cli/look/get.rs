@@ -130,7 +130,7 @@ struct Only {
     /// Only instances of this usage class
     #[arg(long, value_name = "CLASS", conflicts_with = "names", value_parser = one_of::<UsageClass>(UsageClass::ALL, UsageClass::as_str))]
     usage_class: Option<UsageClass>,
-    /// Include ended requests and instances
+    /// Include ended requests and instances; with a history table, those of the last day
     #[arg(long, short = 'A', conflicts_with = "names")]
     all: bool,
 }

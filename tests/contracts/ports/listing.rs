@@ -36,6 +36,7 @@ fn settings() -> Settings {
         sharing: Default::default(),
         prices: Default::default(),
         github: GitHubWatch::default(),
+        ended_stays: runyard_core::decide::Policy::ENDED_STAYS,
     }
 }
 
