@@ -125,6 +125,7 @@ fn settings() -> Settings {
         prices: Default::default(),
         sweep: minutes(60),
         github: GitHubWatch::default(),
+        ended_stays: runyard_core::decide::Policy::ENDED_STAYS,
     }
 }
 

@@ -152,10 +152,10 @@ impl Shelf {
     }
 
     /// S45: what is wrong with the removal of a record. The record of a request leaves the table only once the history
-    /// has it; of one that was refused because its key was used, the history has the one before.
+    /// has it; of one that got no machine because its key was used, the history has the one before.
     pub(crate) fn removed(&self, key: &RecordId, old: &Item) -> Option<String> {
         key.request()?;
-        let served = record::<Request>(Some(old)).is_none_or(|request| request.status.accepted_at.is_some());
+        let served = record::<Request>(Some(old)).is_none_or(|request| !request.status.served.is_empty());
         let kept = self.store.records();
         let mut kept = kept.iter().filter(|item| RecordId::of(item).as_ref() == Some(key));
         let has = kept.any(|item| item == old || !served);

@@ -26,8 +26,8 @@ impl Executor {
         let (Some(item), Some(request)) = (item.clone(), ended) else {
             return Ok(vec![Observation::Looked(begun, key, item)]);
         };
-        // One that was refused because of its key does not replace the record of the one before it.
-        let served = request.status.accepted_at.is_some();
+        // One that got no machine, as it was refused because of its key, does not replace the record of the one before.
+        let served = !request.status.served.is_empty();
         if served || archive::record(&*history.store, id).await.map_err(Failure::Store)?.is_none() {
             match history.store.append(&[item]).await.map_err(Failure::Store)? {
                 0 => {}
