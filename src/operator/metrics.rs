@@ -219,6 +219,11 @@ impl Metrics {
         self.families().request_failures.with_label_values(&[self.label(class), reason]).inc();
     }
 
+    /// Counts the parts of a scale set's message that this program does not know.
+    pub fn scale_set_unknown(&self, parts: u32) {
+        self.families().scale_set_unknown.inc_by(u64::from(parts));
+    }
+
     /// Counts queued jobs whose label gets no machine, under the class that it names.
     pub fn jobs_not_served(&self, why: &Unserved, jobs: u32) {
         let class = why.class().map_or(OTHER, ClassName::as_str);

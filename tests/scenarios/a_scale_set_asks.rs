@@ -199,6 +199,38 @@ async fn a_set_goes_on_after_each_failure_of_githubs() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_credential_that_is_over_is_renewed_and_the_call_made_again() {
+    let (world, _) = yard(json!({})).await;
+    world.start();
+    listening(&world, 15).await;
+    let opened = world.sets.calls()["open"];
+    for verb in ["message", "delete_message"] {
+        world.sets.next_of(verb, Fault::Fail(ScaleSetError::Expired("401".into())));
+        queue(&world, 2);
+        quiet(&world, 400).await;
+        assert_eq!(world.sets.calls()["open"], opened, "{verb}: the session is the same");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_credential_that_is_refused_right_after_its_renewal_leads_to_another_session_and_pauses() {
+    let (world, _) = yard(json!({})).await;
+    world.start();
+    listening(&world, 15).await;
+    for verb in ["message", "delete_message"] {
+        world.sets.outage_of(verb, Some(ScaleSetError::Expired("401".into())));
+        queue(&world, 2);
+        let before = world.sets.calls()["renew"];
+        world.sleep(300).await;
+        let renewed = world.sets.calls()["renew"] - before;
+        assert!((2..=30).contains(&renewed), "{verb}: {renewed} renewals in five minutes");
+        world.sets.outage_of(verb, None);
+        quiet(&world, 400).await;
+    }
+    assert_eq!(slots(&world).len(), 4, "no message made two slots");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_set_that_vanished_is_made_anew_and_its_slots_go() {
     let (world, _) = yard(json!({"standing": 1})).await;
     world.start();
@@ -221,6 +253,16 @@ async fn a_set_that_vanished_is_made_anew_and_its_slots_go() {
 
 #[tokio::test(start_paused = true)]
 async fn a_class_without_its_set_lets_jobs_end_and_deletes_the_set() {
+    drained(false).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deleted_class_lets_the_jobs_of_its_set_end_and_the_set_is_deleted() {
+    drained(true).await;
+}
+
+/// Takes its set from a class while a job of it runs, or deletes the class.
+async fn drained(deleted: bool) {
     let (world, runners) = yard(json!({"standing": 1})).await;
     runners.take(Duration::from_secs(600));
     world.start();
@@ -233,12 +275,16 @@ async fn a_class_without_its_set_lets_jobs_end_and_deletes_the_set() {
         })
         .await;
     let key = runyard_core::model::Pool::key_of(&"linux".parse().unwrap());
-    let before: runyard_core::model::Pool = world.get(&key).await.unwrap();
-    let mut after = before.clone();
-    after.spec.queue = None;
-    runyard_core::model::Versioned::advance(&mut after, world.at());
-    let write = runyard_core::model::Versioned::replacing(&after, &before);
-    runyard_core::ports::Store::write(&world.store, &write).await.unwrap();
+    if deleted {
+        world.store.remove(&key);
+    } else {
+        let before: runyard_core::model::Pool = world.get(&key).await.unwrap();
+        let mut after = before.clone();
+        after.spec.queue = None;
+        runyard_core::model::Versioned::advance(&mut after, world.at());
+        let write = runyard_core::model::Versioned::replacing(&after, &before);
+        runyard_core::ports::Store::write(&world.store, &write).await.unwrap();
+    }
     world.until("the standing runner goes", Duration::from_secs(300), async || open(&world) == 1).await;
     assert_eq!(record(&world).unwrap().state, SetState::Draining);
     assert!(world.sets.jobs().iter().any(|job| job.place.running()), "its job goes on");

@@ -82,7 +82,7 @@ impl Verb for DeleteArgs {
         context.screen.confirm(self.yes, "CLASS", class.as_str(), &question)?;
         apply::retire(context, class).await?;
         scale::reset(context, class).await?;
-        drained(context, self, class).await?;
+        drained(context, self, &pool).await?;
         remove(context, class).await?;
         context.screen.say(format!("pool {class}: deleted"));
         let audit = AuditEvent {
@@ -119,6 +119,21 @@ fn deletable(text: &str) -> Result<Deletable, runyard_core::model::FieldError> {
         return Err(runyard_core::model::FieldError::new("KIND", kind, "cannot be deleted", fix));
     }
     Ok(Deletable(name.map(ClassName::parse).transpose()?))
+}
+
+/// Returns how a class gets back what its deletion took from its spec.
+fn kept(pool: &Pool) -> String {
+    let spec = &pool.spec;
+    if spec.paused && spec.desired == 0 && spec.min == 0 && spec.schedules.is_empty() {
+        // An earlier deletion was not finished.
+        return format!("`runyard events pool {}` tells what its spec was before", spec.resource_class);
+    }
+    let schedules = serde_json::to_string(&spec.schedules).expect("schedules are JSON");
+    let quoted = schedules.replace('\'', "'\\''");
+    format!(
+        "`runyard set pool {} paused={} desired={} min={} 'schedules={quoted}'`",
+        spec.resource_class, spec.paused, spec.desired, spec.min
+    )
 }
 
 /// The remaining records of a class.
@@ -178,7 +193,8 @@ async fn left(context: &CliContext, class: &ClassName) -> CliResult<Left> {
 }
 
 /// Repeatedly ends idle machines until nothing is left.
-async fn drained(context: &mut CliContext, args: &DeleteArgs, class: &ClassName) -> CliResult {
+async fn drained(context: &mut CliContext, args: &DeleteArgs, pool: &Pool) -> CliResult {
+    let class = &pool.spec.resource_class;
     let mut interrupts = Interrupts::listen()?;
     let (end, mut told) = (tokio::time::Instant::now() + args.timeout, String::new());
     let waited = loop {
@@ -205,7 +221,7 @@ async fn drained(context: &mut CliContext, args: &DeleteArgs, class: &ClassName)
         }
     };
     let stopped = |why: String, exit| {
-        let fix = "run the command again to go on; the class stays paused (`runyard resume` undoes that)";
+        let fix = format!("run the command again to go on, or keep the class: {}", kept(pool));
         Err(CliFailure::error("pool", class.as_str(), format!("{why} at {told}"), fix).exiting(exit))
     };
     match waited {

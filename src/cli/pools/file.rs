@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use crate::input::unique::Unique;
 use runyard_core::model::FieldError;
 
 /// Maximum size of the file, in bytes.
@@ -36,6 +37,7 @@ pub(crate) fn read(path: &Path) -> Result<Vec<Value>, FieldError> {
     } else {
         serde_norway::from_str(text).map_err(|error| error.to_string())
     };
+    let parsed = parsed.map(|Unique(document)| document);
     entries(parsed.map_err(|error| refused(format!("cannot be read: {error}"), FIX))?)
         .map_err(|message| refused(message, FIX))
 }

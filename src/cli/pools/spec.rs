@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use croner::Cron;
 use jiff::tz::TimeZone;
 use serde_json::{Map, Value};
 
@@ -12,7 +11,7 @@ use crate::common::failure::Problems;
 use crate::pools::queue_name::fits_queue_name;
 use runyard_core::model::{
     ClassName, Containers, FieldError, Item, LONGEST_RUNTIME_MINUTES, LabelMode, MOST_MACHINES, PoolSpec,
-    RegisteredAhead, RegistrationMode, Replacement, ReuseWithin, SetScope, TableName, UsageClass,
+    RegisteredAhead, RegistrationMode, Replacement, ReuseWithin, Schedule, SetScope, TableName, UsageClass,
 };
 
 /// The attributes of a pool record that are its spec.
@@ -264,12 +263,7 @@ fn variables(field: &Field<'_>, problems: &mut Problems) {
 }
 
 fn cron(field: &Field<'_>) -> Result<(), FieldError> {
-    let fix = "use five fields: minute hour day-of-month month day-of-week, for example 0 8 * * 1-5";
-    let text = field.text(256)?;
-    if text.split_whitespace().count() != 5 {
-        return Err(field.refuse("must have five fields", fix));
-    }
-    text.parse::<Cron>().map(|_| ()).map_err(|error| field.refuse(error.to_string(), fix))
+    Schedule::check_cron(field.text(256)?).map_err(|message| field.refuse(message, Schedule::CRON_FIX))
 }
 
 fn zone(field: &Field<'_>) -> Result<(), FieldError> {

@@ -42,7 +42,7 @@ impl Fallback {
     ) -> CliResult {
         let Self(label) = self;
         let request = record.and_then(|item| readable::<Request>(item).ok());
-        github_output::publish_fallback(environment, label, request.as_ref(), why);
+        let published = github_output::publish_fallback(environment, label, request.as_ref(), why);
         let message = format!("the jobs run on {label} instead of machines of Runyard: {}", plain(why));
         if environment.get("GITHUB_ACTIONS") == Some("true") {
             screen::warn_workflow(&message);
@@ -51,7 +51,7 @@ impl Fallback {
         }
         screen.say(format!("fallback: runs-on {label}"));
         screen.document(&self.document(record.zip(request.as_ref())));
-        Ok(())
+        published
     }
 
     /// Returns the request's record for programs, if there is one, with the label that its jobs are to use.

@@ -96,7 +96,7 @@ fn finish(context: &mut CliContext, following: &Following) -> CliResult {
         let CliContext { screen, environment, .. } = context;
         return other.take(screen, environment, Some(item), &fallback::said(&over(&request)));
     }
-    github_output::publish(&context.environment, &request);
+    let published = github_output::publish(&context.environment, &request);
     context.screen.document(&github_output::document(item, &request));
     if ready {
         let ids: Vec<&str> = request.status.instances.iter().map(|id| id.as_str()).collect();
@@ -105,7 +105,10 @@ fn finish(context: &mut CliContext, following: &Following) -> CliResult {
             github_output::shown_label(&context.environment, &request),
             ids.join(" ")
         ));
-        return Ok(());
+        return published;
+    }
+    if let Err(failure) = published {
+        tracing::error!(%failure, "the outputs were not written");
     }
     Err(over(&request).exiting(Exit::RequestFailed))
 }
@@ -191,7 +194,9 @@ async fn give_up(context: &mut CliContext, following: &Following, caught: Option
         let CliContext { screen, environment, .. } = context;
         return other.take(screen, environment, Some(&item), &format!("request {id}: {message}"));
     }
-    github_output::publish(&context.environment, &now);
+    if let Err(failure) = github_output::publish(&context.environment, &now) {
+        tracing::error!(%failure, "the outputs were not written");
+    }
     if RecordId::of(&item).is_some() {
         context.screen.document(&github_output::document(&item, &now));
     }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::fs::OpenOptions;
-use std::io::Write as _;
+use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::Path;
 use std::time::Duration;
 
@@ -10,47 +10,65 @@ use serde_json::Value;
 
 use crate::common::duration;
 use crate::common::environment::Environment;
+use crate::common::failure::{CliFailure, CliResult};
 use crate::output::json;
 use crate::workflow::cost_of_request::Cost;
 use runyard_core::ledger::Money;
 use runyard_core::model::{Item, Phase, ReadySource, Request, Status};
 
-/// Appends the outputs and the summary of a request to the files that GitHub Actions names. Write errors are only
-/// logged, because the machines matter more than their summary.
-pub(crate) fn publish(environment: &Environment, request: &Request) {
-    let files =
-        [("GITHUB_OUTPUT", outputs(request)), ("GITHUB_STEP_SUMMARY", summary(request, page(environment)))];
-    for (name, text) in files {
-        let Some(path) = environment.file(name) else { continue };
-        if let Err(error) = append(&path, &text) {
-            tracing::error!(path = %path.display(), %error, "{name} cannot be written");
-        }
+/// Appends the outputs and the summary of a request to the files that GitHub Actions names.
+///
+/// # Errors
+/// The outputs cannot be written: the jobs that use them would get an empty label. A summary that cannot be written is
+/// logged alone.
+pub(crate) fn publish(environment: &Environment, request: &Request) -> CliResult {
+    summarize(environment, &summary(request, page(environment)));
+    output(environment, &outputs(request))
+}
+
+fn summarize(environment: &Environment, text: &str) {
+    let Some(path) = environment.file("GITHUB_STEP_SUMMARY") else { return };
+    if let Err(error) = append(&path, text) {
+        tracing::error!(path = %path.display(), %error, "GITHUB_STEP_SUMMARY cannot be written");
     }
 }
 
+fn output(environment: &Environment, text: &str) -> CliResult {
+    let Some(path) = environment.file("GITHUB_OUTPUT") else { return Ok(()) };
+    append(&path, text).map_err(|error| {
+        let fix = "name a file that this step may write to, and run the command again: it finds the same request; \
+                   without its outputs the jobs that use them have no label";
+        CliFailure::error("GITHUB_OUTPUT", path.display().to_string(), format!("cannot be written: {error}"), fix)
+    })
+}
+
 /// Appends the outputs and the summary of a request whose jobs run on runners with another label.
-pub(crate) fn publish_fallback(environment: &Environment, label: &str, request: Option<&Request>, why: &str) {
+///
+/// # Errors
+/// As of [`publish`].
+pub(crate) fn publish_fallback(
+    environment: &Environment,
+    label: &str,
+    request: Option<&Request>,
+    why: &str,
+) -> CliResult {
     let phase = request.map(|request| request.phase().to_string()).unwrap_or_default();
     let outputs = format!("label={label}\nphase={phase}\ninstances=[]\nready-at=\nfallback=true\n");
     let why = why.replace(['|', '\n', '\r', '`'], " ");
     let summary =
         format!("### ↩️ Runyard: the jobs run on `{label}`\n\nNo machine was ready in time: {why}\n\n");
-    for (name, text) in [("GITHUB_OUTPUT", outputs), ("GITHUB_STEP_SUMMARY", summary)] {
-        let Some(path) = environment.file(name) else { continue };
-        if let Err(error) = append(&path, &text) {
-            tracing::error!(path = %path.display(), %error, "{name} cannot be written");
-        }
-    }
+    summarize(environment, &summary);
+    output(environment, &outputs)
 }
 
 /// Appends the cost of this run's machines to the summary, if it is known.
 pub(crate) fn publish_costs(environment: &Environment, costs: &[Cost]) {
-    let Some(path) = environment.file("GITHUB_STEP_SUMMARY").filter(|_| !costs.is_empty()) else { return };
+    if costs.is_empty() {
+        return;
+    }
     let all: Money = costs.iter().map(|cost| cost.money).sum();
     let lines: String = costs.iter().map(|cost| format!("- {cost}\n")).collect();
-    if let Err(error) = append(&path, &format!("### Runyard: this run: {all}\n\n{lines}\n")) {
-        tracing::error!(path = %path.display(), %error, "GITHUB_STEP_SUMMARY cannot be written");
-    }
+    summarize(environment, &format!("### Runyard: this run: {all}\n\n{lines}\n"));
 }
 
 /// Returns a request's label for people. The log of a workflow in a public repository is public: there the secret part
@@ -69,8 +87,15 @@ pub(crate) fn document(item: &Item, request: &Request) -> Value {
     document
 }
 
+/// Appends lines to a file. The last line of what is there may lack its end.
 fn append(path: &Path, text: &str) -> std::io::Result<()> {
-    OpenOptions::new().create(true).append(true).open(path)?.write_all(text.as_bytes())
+    let mut file = OpenOptions::new().create(true).read(true).append(true).open(path)?;
+    let mut last = [b'\n'];
+    if file.seek(SeekFrom::End(-1)).is_ok() {
+        file.read_exact(&mut last)?;
+    }
+    let end = if last == [b'\n'] { "" } else { "\n" };
+    file.write_all(format!("{end}{text}").as_bytes())
 }
 
 fn outputs(request: &Request) -> String {

@@ -289,7 +289,7 @@ fn of_a_run(run_id: &RunId) -> Result<(), FieldError> {
 
 fn accepted(context: &mut CliContext, item: &Item) -> CliResult {
     let request: Request = context::readable(item)?;
-    github_output::publish(&context.environment, &request);
+    let published = github_output::publish(&context.environment, &request);
     let id = &request.id;
     context
         .screen
@@ -302,5 +302,5 @@ fn accepted(context: &mut CliContext, item: &Item) -> CliResult {
         .screen
         .say(format!("follow it with: runyard describe request {}/{}/{}", id.run_id, id.name, id.attempt));
     context.screen.document(&github_output::document(item, &request));
-    Ok(())
+    published
 }

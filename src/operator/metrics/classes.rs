@@ -15,7 +15,7 @@ use crate::yard::BackoffKind;
 pub const OTHER: &str = "_other";
 
 /// Reasons of failed requests, as in their condition; the last one stands for the reasons of newer versions.
-pub(super) const FAILURES: [&str; 10] = [
+pub(super) const FAILURES: [&str; 11] = [
     "UnknownClass",
     "NotAllowed",
     "Invalid",
@@ -23,6 +23,7 @@ pub(super) const FAILURES: [&str; 10] = [
     "TooMany",
     "Quota",
     "LabelTaken",
+    "KeyTaken",
     "DeadlinePassed",
     "FailedByPerson",
     "Other",

@@ -42,6 +42,7 @@ pub(super) struct Families {
     pub(super) job_rings: IntCounterVec,
     pub(super) events_dropped: IntCounter,
     pub(super) history_failures: IntCounter,
+    pub(super) scale_set_unknown: IntCounter,
     pub(super) history_waiting: IntGauge,
     pub(super) unreadable: IntGauge,
     pub(super) newer: IntGauge,
@@ -89,6 +90,7 @@ impl Families {
             Box::new(made.job_rings.clone()),
             Box::new(made.events_dropped.clone()),
             Box::new(made.history_failures.clone()),
+            Box::new(made.scale_set_unknown.clone()),
             Box::new(made.history_waiting.clone()),
             Box::new(made.unreadable.clone()),
             Box::new(made.newer.clone()),
@@ -209,6 +211,10 @@ impl Families {
                     "What GitHub's webhook said of jobs, or others in its place.",
                 ),
                 &["outcome"],
+            )?,
+            scale_set_unknown: IntCounter::new(
+                "runyard_scale_set_unknown_total",
+                "Parts of messages of scale sets that this program does not know.",
             )?,
             events_dropped: IntCounter::new(
                 "runyard_events_dropped_total",

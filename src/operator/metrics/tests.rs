@@ -44,6 +44,7 @@ runyard_runner_held_back gauge
 runyard_scale_set_jobs gauge place,resource_class,state
 runyard_scale_set_listening gauge place,resource_class
 runyard_scale_set_slots gauge place,resource_class,state
+runyard_scale_set_unknown_total counter
 runyard_share_machines gauge resource_class,share
 runyard_share_used_seconds gauge resource_class,share
 runyard_share_waiting_requests gauge resource_class,share
@@ -111,7 +112,8 @@ async fn failures_are_counted_by_the_reasons_there_are() {
     }
     assert_eq!((counted("linux", "DeadlinePassed"), counted("linux", "Other")), (1.0, 1.0));
     assert_eq!(counted("_other", "UnknownClass"), 1.0);
-    let refused = ["NotAllowed", "Invalid", "OverMax", "TooMany", "Quota", "LabelTaken", "FailedByPerson"];
+    let refused =
+        ["NotAllowed", "Invalid", "OverMax", "TooMany", "Quota", "LabelTaken", "KeyTaken", "FailedByPerson"];
     for reason in refused {
         metrics.request_failed("linux", reason);
         assert_eq!(counted("linux", reason), 1.0, "{reason}");
@@ -203,6 +205,7 @@ async fn what_is_told_is_shown() {
     metrics.decision_panicked();
     metrics.over_threshold(1);
     metrics.events_dropped(7);
+    metrics.scale_set_unknown(3);
     metrics.queue_message(QueueOutcome::Stale);
     metrics.clone().leader(true);
     let text = metrics.render();
@@ -222,6 +225,7 @@ async fn what_is_told_is_shown() {
         ("runyard_decision_panics_total", 1.0),
         ("runyard_over_threshold_instances", 1.0),
         ("runyard_events_dropped_total", 7.0),
+        ("runyard_scale_set_unknown_total", 3.0),
         ("runyard_queue_messages_total{outcome=\"stale\"}", 1.0),
         ("runyard_leader", 1.0),
     ] {

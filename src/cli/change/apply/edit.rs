@@ -14,6 +14,7 @@ use super::set::checked;
 use super::{How, agreed, show};
 use crate::common::failure::{CliFailure, CliResult};
 use crate::input::completion;
+use crate::input::unique::Unique;
 use crate::input::what::class_of;
 use crate::output::json as documents;
 use crate::session::context::{CliContext, readable};
@@ -101,7 +102,7 @@ fn changed(text: &str, seen: &PoolSpec, before: Option<&Item>, table: &TableName
     if pool.spec != *seen {
         return refused("was changed by somebody else meanwhile", "edit it again");
     }
-    let new = match serde_norway::from_str::<Value>(text) {
+    let new = match serde_norway::from_str::<Unique>(text).map(|Unique(new)| new) {
         Ok(Value::Object(map)) => map,
         Ok(_) => return refused("is no longer a spec", "leave one FIELD: VALUE a line"),
         Err(error) => return refused(&format!("cannot be read: {error}"), "mend the YAML"),

@@ -9,6 +9,7 @@ use super::plan::{self, Planned, Wanted};
 use super::{How, agreed, show};
 use crate::common::failure::{CliFailure, CliResult, Problems};
 use crate::input::completion;
+use crate::input::unique::Unique;
 use crate::input::what::class_of;
 use crate::output::json as documents;
 use crate::pools::spec;
@@ -184,7 +185,9 @@ impl Field {
         } else if LISTS.contains(&name) && !value.starts_with('[') {
             Some(value.split([',', ' ']).filter(|one| !one.is_empty()).collect())
         } else {
-            let Ok(value) = serde_norway::from_str::<Value>(value) else { return refused("cannot be read") };
+            let Ok(Unique(value)) = serde_norway::from_str(value) else {
+                return refused("cannot be read, or names a key twice");
+            };
             Some(value).filter(|value| !value.is_null())
         };
         Ok(Self { name: name.to_owned(), value: parsed })

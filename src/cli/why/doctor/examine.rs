@@ -354,6 +354,10 @@ fn one_pool(pool: &Pool, findings: &mut Vec<Finding>) {
         let problem = format!("{}: {} {}: neither is granted", refused.field, refused.value, refused.message);
         findings.push(warning("JobsNotGranted", &pool.key(), problem, &refused.fix, Vec::new()));
     }
+    for error in pool.spec.schedules.iter().filter_map(|schedule| schedule.check().err()) {
+        let problem = format!("{}: {:?} {}: it is left out", error.field, error.value, error.message);
+        findings.push(warning("UnusableSchedule", &pool.key(), problem, &error.fix, Vec::new()));
+    }
     for error in sharing::problems_of(&pool.spec) {
         let problem = format!("{}: {} {}", error.field, error.value, error.message);
         findings.push(warning("UnusableShare", &pool.key(), problem, &error.fix, Vec::new()));

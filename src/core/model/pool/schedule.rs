@@ -40,21 +40,31 @@ impl Schedule {
             let fix = "use an IANA name such as Europe/Berlin or UTC";
             FieldError::new("schedules.timeZone", &self.time_zone, error.to_string(), fix)
         })?;
-        let refused = |message: String| {
-            let fix = "use five fields: minute hour day-of-month month day-of-week, for example 0 8 * * 1-5";
-            FieldError::new("schedules.cron", &self.cron, message, fix)
-        };
-        let fields = self.cron.split_whitespace().count();
-        if fields != 5 && !self.cron.trim_start().starts_with('@') {
-            return Err(refused(format!("has {fields} fields, not five")));
-        }
-        let cron: Cron =
-            self.cron.parse().map_err(|error: croner::errors::CronError| refused(error.to_string()))?;
-        if !fires(&cron) {
-            return Err(refused("never fires: there is no such day".into()));
-        }
+        let cron = cron_of(&self.cron)
+            .map_err(|message| FieldError::new("schedules.cron", &self.cron, message, Self::CRON_FIX))?;
         Ok(Parsed { cron, zone, desired: self.desired })
     }
+
+    /// The fix of a pattern that cannot be read.
+    pub const CRON_FIX: &str =
+        "use five fields: minute hour day-of-month month day-of-week, for example 0 8 * * 1-5";
+
+    /// Checks the pattern of a schedule.
+    ///
+    /// # Errors
+    /// Says why it cannot be read, or that it never fires.
+    pub fn check_cron(pattern: &str) -> Result<(), String> {
+        cron_of(pattern).map(|_| ())
+    }
+}
+
+fn cron_of(pattern: &str) -> Result<Cron, String> {
+    let fields = pattern.split_whitespace().count();
+    if fields != 5 && !pattern.trim_start().starts_with('@') {
+        return Err(format!("has {fields} fields, not five"));
+    }
+    let cron: Cron = pattern.parse().map_err(|error: croner::errors::CronError| error.to_string())?;
+    if fires(&cron) { Ok(cron) } else { Err("never fires: there is no such day".into()) }
 }
 
 /// Returns whether there is a day on which a schedule fires, within the 28 years after which the days of the week

@@ -8,7 +8,8 @@ pub const MOST_MACHINES: u32 = 500;
 /// Most bytes of a record that workflows or machines write, as DynamoDB counts them.
 pub const MOST_RECORD_BYTES: usize = 64 * 1024;
 /// The keys of these records.
-const OF_OTHERS: [&str; 2] = ["request#", "agent#"];
+const OF_OTHERS: [&str; 2] = [REQUEST, "agent#"];
+const REQUEST: &str = "request#";
 /// The attributes by which a request's record grows with its machines. The operator alone writes these.
 const UNCOUNTED: [&str; 3] = ["claims", "instances", "served"];
 /// The replacement for the attributes of a record that is too large: how many bytes they had.
@@ -31,7 +32,8 @@ pub(crate) fn too_large(item: &Item) -> Option<usize> {
     if let Some(AttributeValue::N(bytes)) = item.get(LEFT_OUT) {
         return Some(bytes.parse().unwrap_or(usize::MAX));
     }
-    let counted = item.iter().filter(|(name, _)| !UNCOUNTED.contains(&name.as_str()));
+    let grows = |name: &str| pk.starts_with(REQUEST) && UNCOUNTED.contains(&name);
+    let counted = item.iter().filter(|(name, _)| !grows(name));
     let bytes = counted.map(|(name, value)| name.len() + size(value)).sum();
     (bytes > MOST_RECORD_BYTES).then_some(bytes)
 }
@@ -115,5 +117,9 @@ mod tests {
         assert!(matches!(read::<Agent>(&agent), Reading::Unreadable(_)));
         let instance = spoilt(scene.instance.to_item());
         assert_eq!(bounded(instance.clone()), instance);
+        // Attributes by which a request may grow are none of an agent's.
+        let mut agent = machine("i-1").pooled().agent.unwrap().to_item();
+        agent.insert("served".into(), text(MOST_RECORD_BYTES));
+        assert!(matches!(read::<Agent>(&bounded(agent)), Reading::Unreadable(_)));
     }
 }

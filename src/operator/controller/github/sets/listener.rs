@@ -206,6 +206,7 @@ impl Listener {
     async fn messages(&mut self, session: &mut Session, stop: &CancellationToken) -> Result<Ended, Problem> {
         let mut counts = Some(session.statistics);
         let mut message: Option<Message> = None;
+        let mut just_renewed = false;
         loop {
             let Some(known) = self.shared.known().await else { return Ok(Ended::Stopped) };
             let capacity = match self.answer(&known, session, message.as_ref(), counts.take()).await? {
@@ -213,13 +214,16 @@ impl Listener {
                 Next::Wait { capacity } => capacity,
             };
             if let Some(message) = message.take() {
-                self.shared.sets.delete_message(session, message.id).await?;
+                let delete =
+                    async |session: &Session| self.shared.sets.delete_message(session, message.id).await;
+                self.renewing(session, delete).await?;
             }
             let answered = tokio::select! {
                 biased;
                 () = stop.cancelled() => return Ok(Ended::Stopped),
-                answered = self.poll(session, capacity) => answered?,
+                answered = self.poll(session, capacity, just_renewed) => answered?,
             };
+            just_renewed = matches!(answered, Polled::Renewed);
             match answered {
                 Polled::Answer(answer) => message = answer,
                 Polled::Renewed => counts = Some(session.statistics),
@@ -227,8 +231,29 @@ impl Listener {
         }
     }
 
-    /// Waits for an answer. A call that fails is none; it is made again a few times.
-    async fn poll(&mut self, session: &mut Session, capacity: u32) -> Result<Polled, Problem> {
+    /// Makes a call with the session's own credential, and once more with a new one where that is over.
+    async fn renewing<T>(
+        &self,
+        session: &mut Session,
+        call: impl AsyncFn(&Session) -> Result<T, ScaleSetError>,
+    ) -> Result<T, ScaleSetError> {
+        match call(session).await {
+            Err(ScaleSetError::Expired(_)) => {
+                *session = self.shared.sets.renew(session).await?;
+                call(session).await
+            }
+            answered => answered,
+        }
+    }
+
+    /// Waits for an answer. A call that fails is none; it is made again a few times. A credential that is refused
+    /// although it was just renewed ends the session.
+    async fn poll(
+        &mut self,
+        session: &mut Session,
+        capacity: u32,
+        just_renewed: bool,
+    ) -> Result<Polled, Problem> {
         let mut failures = 0;
         loop {
             match self.shared.sets.message(session, self.record.last_message_id, capacity).await {
@@ -236,7 +261,7 @@ impl Listener {
                     (self.failures, self.trouble_since) = (0, None);
                     return Ok(Polled::Answer(answer));
                 }
-                Err(ScaleSetError::Expired(_)) => {
+                Err(ScaleSetError::Expired(_)) if !just_renewed => {
                     *session = self.shared.sets.renew(session).await?;
                     return Ok(Polled::Renewed);
                 }
@@ -256,7 +281,7 @@ impl Listener {
     async fn answer(
         &mut self,
         known: &Known,
-        session: &Session,
+        session: &mut Session,
         message: Option<&Message>,
         counts: Option<Statistics>,
     ) -> Result<Next, Problem> {
@@ -278,6 +303,7 @@ impl Listener {
         let view = SetView { record: &record, class, slots: &slots };
         let capacity = view.capacity();
         if let Some(message) = message {
+            self.shared.events.metrics().scale_set_unknown(message.unknown);
             self.acquire(session, message).await?;
         }
         let step = view.step(message, counts, &mut self.missed, self.shared.clock.now());
@@ -298,10 +324,14 @@ impl Listener {
     }
 
     /// Acquires the jobs that wait for that; GitHub Enterprise Server alone has such jobs.
-    async fn acquire(&self, session: &Session, message: &Message) -> Result<(), ScaleSetError> {
+    async fn acquire(&self, session: &mut Session, message: &Message) -> Result<(), ScaleSetError> {
         let available = message.jobs.iter().filter(|job| job.news == JobNews::Available);
         let numbers: Vec<u64> = available.map(|job| job.runner_request_id).collect();
-        if numbers.is_empty() { Ok(()) } else { self.shared.sets.acquire(session, &numbers).await }
+        if numbers.is_empty() {
+            return Ok(());
+        }
+        self.renewing(session, async |session: &Session| self.shared.sets.acquire(session, &numbers).await)
+            .await
     }
 }
 
