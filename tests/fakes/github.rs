@@ -540,11 +540,12 @@ impl GitHub for FakeGitHub {
             // Each state has a list of its own at GitHub.
             let waits = |run: &&WorkflowRun| site.waiting.contains(&key(owner, name, run.id));
             let (waiting, running): (Vec<_>, Vec<_>) = open.iter().partition(waits);
-            let begun = |run: &&&WorkflowRun| {
+            let begun = |run: &&WorkflowRun| {
                 let of_attempt = site.jobs.get(&key(owner, name, run.id)).and_then(|of| of.get(&run.attempt));
                 of_attempt.is_none_or(|jobs| jobs.iter().any(|job| job.state != JobState::Queued))
             };
-            let (running, queued): (Vec<_>, Vec<_>) = running.iter().partition(begun);
+            let (running, queued): (Vec<&WorkflowRun>, Vec<&WorkflowRun>) =
+                running.iter().copied().partition(begun);
             site.answers("open_runs", &format!("{owner}/{name} queued"), &queued);
             site.answers("open_runs", &format!("{owner}/{name} running"), &running);
             if listed == Listed::Open {

@@ -381,4 +381,23 @@ mod tests {
         args(true).run_on(&mut context).await.unwrap();
         assert_eq!(context.item(&key).await.unwrap(), None);
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_interrupted_deletion_says_what_gives_the_class_back() {
+        let store = MemoryStore::new();
+        pool(&store);
+        let class = ClassName::parse("small").unwrap();
+        let mut context = CliContext::on(store.clone(), Screen::nowhere(Format::Text));
+        machine(&store, "i-1", "running");
+        let stuck = args(true).run_on(&mut context).await.unwrap_err();
+        let fix = &stuck.problems[0].fix;
+        let command = "`runyard set pool small paused=false desired=2 min=0 'schedules=[]'`";
+        assert!(fix.contains(command), "{fix}");
+        assert_eq!(
+            context.item(&Pool::key_of(&class)).await.unwrap().unwrap()["desired"],
+            AttributeValue::N("0".into())
+        );
+        let again = args(true).run_on(&mut context).await.unwrap_err();
+        assert!(again.problems[0].fix.contains("runyard events pool small"), "{again:?}");
+    }
 }

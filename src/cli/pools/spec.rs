@@ -325,6 +325,25 @@ mod tests {
     }
 
     #[test]
+    fn a_schedule_is_checked_as_the_operator_reads_it() {
+        let told = |cron: &str| {
+            let spec = json!([{"resourceClass": "a", "max": 4, "schedules": [{"cron": cron, "desired": 1}]}]);
+            problems_of(spec).into_iter().map(|one| (one.field, one.message)).collect::<Vec<_>>()
+        };
+        for never in ["0 8 31 2 *", "0 0 30 2 1-5", "0 0 31 4,6 *"] {
+            let problems = told(never);
+            assert!(
+                problems.len() == 1 && problems[0].0.ends_with("schedules[0].cron"),
+                "{never}: {problems:?}"
+            );
+            assert!(problems[0].1.contains("never fires"), "{problems:?}");
+        }
+        for fires in ["@daily", "0 8 29 2 *", "0 8 31 * *", "0 0 * * 5-7/2"] {
+            assert_eq!(told(fires), [], "{fires}");
+        }
+    }
+
+    #[test]
     fn a_complete_spec_is_taken() {
         let spec = json!([{
             "resourceClass": "linux-x64", "cpu": 4, "mmem": 16384, "desired": 2, "min": 1, "max": 20,

@@ -224,4 +224,35 @@ mod tests {
         );
         assert!(!summary(&request, None).contains("status page"));
     }
+
+    #[test]
+    fn outputs_that_cannot_be_written_are_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let nowhere = dir.path().join("not/there");
+        let nowhere = nowhere.to_str().unwrap();
+        let refused =
+            publish(&Environment::of(&[("GITHUB_OUTPUT", nowhere)]), &request(json!({}))).unwrap_err();
+        let problem = &refused.problems[0];
+        assert_eq!((problem.field.as_str(), problem.value.as_str()), ("GITHUB_OUTPUT", nowhere));
+        assert!(
+            publish_fallback(&Environment::of(&[("GITHUB_OUTPUT", nowhere)]), "x", None, "late").is_err()
+        );
+        let summary = Environment::of(&[("GITHUB_STEP_SUMMARY", nowhere)]);
+        assert!(publish(&summary, &request(json!({}))).is_ok(), "a summary is for people");
+    }
+
+    #[test]
+    fn outputs_begin_on_a_line_of_their_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("output");
+        for (before, after) in
+            [("", "label=42\n"), ("foo=bar", "foo=bar\nlabel=42\n"), ("a=b\n", "a=b\nlabel=42\n")]
+        {
+            std::fs::write(&file, before).unwrap();
+            let environment = Environment::of(&[("GITHUB_OUTPUT", file.to_str().unwrap())]);
+            publish(&environment, &request(json!({}))).unwrap();
+            let written = std::fs::read_to_string(&file).unwrap();
+            assert!(written.starts_with(after), "{before:?}: {written:?}");
+        }
+    }
 }

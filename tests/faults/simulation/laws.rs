@@ -270,8 +270,12 @@ impl Laws {
 
     fn request(&mut self, key: &RecordId, new: Option<&Item>, broken: &mut Broken) {
         let Some(after) = record::<Request>(new) else {
-            self.requests.remove(key);
-            broken.push(format!("S13 {key}: it is gone or cannot be read"));
+            // The record of one that is over may move to the history (S45).
+            let before = self.requests.remove(key);
+            let moves = new.is_none() && before.is_some_and(|before| before.phase().is_final());
+            if !moves {
+                broken.push(format!("S13 {key}: it is gone or cannot be read"));
+            }
             return;
         };
         let held = &after.status.instances;

@@ -240,3 +240,18 @@ fn an_idle_time_too_short_for_what_a_class_keeps_is_found() {
     assert_eq!(with(1, 59), ["IdleTooShort"]);
     assert_eq!((with(1, 60), with(0, 0)), (vec![], vec![]));
 }
+
+#[test]
+fn a_stored_schedule_that_cannot_fire_is_found() {
+    let with = |cron: &str| {
+        let mut pool = pool();
+        let schedule = attributes([("cron", text(cron)), ("desired", number(1u64))]);
+        pool.insert(
+            "schedules".into(),
+            AttributeValue::L(vec![AttributeValue::M(schedule.into_iter().collect())]),
+        );
+        reasons(&[pool])
+    };
+    assert_eq!((with("0 8 31 2 *"), with("soon")), (vec!["UnusableSchedule"], vec!["UnusableSchedule"]));
+    assert_eq!(with("0 8 * * 1-5"), Vec::<&str>::new());
+}

@@ -214,9 +214,7 @@ impl Listener {
                 Next::Wait { capacity } => capacity,
             };
             if let Some(message) = message.take() {
-                let delete =
-                    async |session: &Session| self.shared.sets.delete_message(session, message.id).await;
-                self.renewing(session, delete).await?;
+                self.delete(session, message.id).await?;
             }
             let answered = tokio::select! {
                 biased;
@@ -231,19 +229,14 @@ impl Listener {
         }
     }
 
-    /// Makes a call with the session's own credential, and once more with a new one where that is over.
-    async fn renewing<T>(
-        &self,
-        session: &mut Session,
-        call: impl AsyncFn(&Session) -> Result<T, ScaleSetError>,
-    ) -> Result<T, ScaleSetError> {
-        match call(session).await {
-            Err(ScaleSetError::Expired(_)) => {
-                *session = self.shared.sets.renew(session).await?;
-                call(session).await
-            }
-            answered => answered,
+    /// Deletes a message; once more with a new credential where that of the session is over.
+    async fn delete(&self, session: &mut Session, message: u64) -> Result<(), ScaleSetError> {
+        match self.shared.sets.delete_message(session, message).await {
+            Err(ScaleSetError::Expired(_)) => {}
+            answered => return answered,
         }
+        *session = self.shared.sets.renew(session).await?;
+        self.shared.sets.delete_message(session, message).await
     }
 
     /// Waits for an answer. A call that fails is none; it is made again a few times. A credential that is refused
@@ -330,8 +323,12 @@ impl Listener {
         if numbers.is_empty() {
             return Ok(());
         }
-        self.renewing(session, async |session: &Session| self.shared.sets.acquire(session, &numbers).await)
-            .await
+        match self.shared.sets.acquire(session, &numbers).await {
+            Err(ScaleSetError::Expired(_)) => {}
+            answered => return answered,
+        }
+        *session = self.shared.sets.renew(session).await?;
+        self.shared.sets.acquire(session, &numbers).await
     }
 }
 
