@@ -213,7 +213,7 @@ async fn a_credential_that_is_over_is_renewed_and_the_call_made_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_credential_that_is_refused_right_after_its_renewal_leads_to_another_session_and_pauses() {
+async fn a_fresh_credential_that_is_refused_leads_to_another_session_and_pauses() {
     let (world, _) = yard(json!({})).await;
     world.start();
     listening(&world, 15).await;

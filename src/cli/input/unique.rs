@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_that_stands_twice_is_refused_with_its_place_and_everything_else_is_as_it_was() {
+    fn a_key_that_stands_twice_is_refused_and_all_else_is_as_it_was() {
         for twice in [
             "- {resourceClass: q, max: 2, max: 7}",
             "pools: []\npools: []",
