@@ -121,6 +121,7 @@ impl RunWatch {
             let now = self.clock.elapsed();
             if now >= fresh_until {
                 let Some(news) = self.ask_loop().await else { return };
+                self.memory.past_changed(&news);
                 known.learn(news);
                 fresh_until = now + KNOWN.min(self.duties.every);
                 self.list_repositories(&known).await;

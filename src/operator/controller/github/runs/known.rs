@@ -89,6 +89,13 @@ impl News {
     }
 }
 
+impl News {
+    /// Returns whether a request of a run may have changed.
+    pub(super) fn tells_of(&self, repo: &Repo, run: u64) -> bool {
+        self.all || self.runs.get(repo).is_some_and(|runs| runs.contains_key(&run))
+    }
+}
+
 impl Known {
     /// Takes in what is new.
     pub(super) fn learn(&mut self, news: News) {

@@ -11,7 +11,7 @@ use crate::model::{Item, Reading, RecordId, Request, RequestKey, RequestName, Ru
 use crate::ports::StoreError;
 use crate::ports::github::WorkflowRun;
 
-use super::known::{Held, Repo, Requests, number, repo, repository};
+use super::known::{Held, News, Repo, Requests, number, repo, repository};
 use super::{Memory, RunWatch};
 
 /// How long an answer of the history table about a run is believed: more of its requests may have ended meanwhile.
@@ -76,6 +76,11 @@ impl RunWatch {
 }
 
 impl Memory {
+    /// Forgets the past of runs of which a request changed: one may have left the table.
+    pub(super) fn past_changed(&mut self, news: &News) {
+        self.past.retain(|(repo, run), _| !news.tells_of(repo, *run));
+    }
+
     /// Forgets the past of runs that were not asked about lately.
     pub(super) fn forget_past(&mut self, now: Duration) {
         self.past.retain(|_, (at, _)| now.saturating_sub(*at) < BELIEVED);
