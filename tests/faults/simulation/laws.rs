@@ -33,6 +33,8 @@ pub(crate) struct Laws {
     /// Every record as it was last written, read once.
     instances: BTreeMap<RecordId, Instance>,
     requests: BTreeMap<RecordId, Request>,
+    /// The requests whose records moved to the history.
+    moved: BTreeSet<RecordId>,
     /// Which machines each request listed before.
     listed: BTreeMap<RecordId, Vec<InstanceId>>,
     launches: BTreeMap<RecordId, Launch>,
@@ -270,12 +272,13 @@ impl Laws {
 
     fn request(&mut self, key: &RecordId, new: Option<&Item>, broken: &mut Broken) {
         let Some(after) = record::<Request>(new) else {
-            // The record of one that is over may move to the history (S45).
-            let before = self.requests.remove(key);
-            let moves = new.is_none() && before.is_some_and(|before| before.phase().is_final());
-            if !moves {
-                broken.push(format!("S13 {key}: it is gone or cannot be read"));
+            // The record of one that is over may move to the history (S45): it is what it was.
+            if new.is_none() && self.requests.get(key).is_some_and(|before| before.phase().is_final()) {
+                self.moved.insert(key.clone());
+                return;
             }
+            self.requests.remove(key);
+            broken.push(format!("S13 {key}: it is gone or cannot be read"));
             return;
         };
         let held = &after.status.instances;
@@ -289,6 +292,8 @@ impl Laws {
             self.given_back(key, broken);
         }
         let before = self.requests.insert(key.clone(), after).map(|before| before.phase());
+        // Another one under the key of one that moved.
+        let before = before.filter(|_| !self.moved.remove(key));
         if let Some(before) = before.filter(|before| before.is_final() && *before != phase) {
             broken.push(format!("S10 {key}: {before} became {phase}"));
         }
