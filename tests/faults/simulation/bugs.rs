@@ -52,6 +52,7 @@ bugs! {
     HoldHasNoEnd = "an operator lets a machine be held for as long as the person likes",
     MarkBeforeDelivery = "an operator says in the lease that the history has what it did not take yet",
     LinesTakenForWritten = "an operator takes lines for written that the history did not take",
+    MovedUnkept = "an operator removes the record of a request that the history did not take",
     NameOfTheDead = "an operator names the runner that follows a dead one as the dead one was named",
     RefusalHoldsClass = "a refusal of what one request chose holds back the launches of its class",
     SurplusKept = "an operator keeps idle machines that no waiting request can use",

@@ -399,6 +399,10 @@ impl Store for ShelfOf {
             let taken_for_written = self.world().bug == Some(Bug::LinesTakenForWritten);
             return if taken_for_written { Ok(0) } else { Err(error) };
         }
+        let is_request = |item: &Item| RecordId::of(item).is_some_and(|key| key.request().is_some());
+        if self.world().bug == Some(Bug::MovedUnkept) && items.iter().any(is_request) {
+            return Ok(0);
+        }
         // A batch is no transaction: some of it may be refused.
         let calm = self.world().fault_rates.calm();
         let some = items.len() - usize::from(!calm && self.world().shelf.chance.percent(5));
