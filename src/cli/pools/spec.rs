@@ -330,7 +330,7 @@ mod tests {
             let spec = json!([{"resourceClass": "a", "max": 4, "schedules": [{"cron": cron, "desired": 1}]}]);
             problems_of(spec).into_iter().map(|one| (one.field, one.message)).collect::<Vec<_>>()
         };
-        for never in ["0 8 31 2 *", "0 0 30 2 1-5", "0 0 31 4,6 *"] {
+        for never in ["0 8 31 2 *", "0 0 30 2 *", "0 0 31 4,6 *"] {
             let problems = told(never);
             assert!(
                 problems.len() == 1 && problems[0].0.ends_with("schedules[0].cron"),
@@ -338,7 +338,7 @@ mod tests {
             );
             assert!(problems[0].1.contains("never fires"), "{problems:?}");
         }
-        for fires in ["@daily", "0 8 29 2 *", "0 8 31 * *", "0 0 * * 5-7/2"] {
+        for fires in ["@daily", "0 8 29 2 *", "0 0 30 2 1-5", "0 8 31 * *", "0 0 * * 5-7/2"] {
             assert_eq!(told(fires), [], "{fires}");
         }
     }
