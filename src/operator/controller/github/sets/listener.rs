@@ -101,6 +101,11 @@ impl Listener {
         self.jittered(pause)
     }
 
+    /// Notes that GitHub's service works.
+    const fn answered(&mut self) {
+        (self.failures, self.trouble_since) = (0, None);
+    }
+
     /// Returns a time within 20 % of this one.
     fn jittered(&self, pause: Duration) -> Duration {
         let mut byte = [0];
@@ -215,6 +220,7 @@ impl Listener {
             };
             if let Some(message) = message.take() {
                 self.delete(session, message.id).await?;
+                self.answered();
             }
             let answered = tokio::select! {
                 biased;
@@ -251,7 +257,10 @@ impl Listener {
         loop {
             match self.shared.sets.message(session, self.record.last_message_id, capacity).await {
                 Ok(answer) => {
-                    (self.failures, self.trouble_since) = (0, None);
+                    // A message is an answer once it was taken in and deleted: until then it comes again.
+                    if answer.is_none() {
+                        self.answered();
+                    }
                     return Ok(Polled::Answer(answer));
                 }
                 Err(ScaleSetError::Expired(_)) if !just_renewed => {
